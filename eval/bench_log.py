@@ -162,7 +162,7 @@ def _apply(log: Path, raw: list[tuple[bytes, list[bytes]]]) -> None:
         # A daemon does so every 100 ms.
         if start % (ENTRIES_PER_SLICE * 16) == 0:
             replica.sync_to_disk()
-    assert replica.missing_blocks(1) == ()
+    assert replica.missing_blocks(1) == []
     replica.close()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from basefs.daemon.config import Home
-from basefs.log.blocks import Block, split
+from basefs.log.blocks import Block, Encoded, split
 from basefs.log.codecs import STORED
 from basefs.log.entries import ROOT_NAME, Action, Entry
 from basefs.log.extensions import Extensions
@@ -42,20 +42,19 @@ def history(count: int, key: SigningKey = KEY, seed: int = 0) -> Iterator[tuple[
     for number in range(count - 2):
         stamp = _BORN + number
         content = b"%d = " % number + chance.randbytes(40).hex().encode() + b"\n"
-        blocks = split(bytes((STORED.tag,)) + content)
+        manifest, blocks = split(content)
+        named = Encoded(manifest, STORED.tag, len(content)).encode()
         if len(tips) >= min(LIVE_PATHS, count // 3):
             position = chance.randrange(len(tips))
             tip = tips[position]
-            entry = key.sign(tip.hash, stamp, Action.WRITE, tip.name, blocks[0].hash, Extensions(len(content)))
+            entry = key.sign(tip.hash, stamp, Action.WRITE, tip.name, named, Extensions(len(content)))
             tips[position] = entry
             yield entry, blocks
         elif number % (_FILES_A_DIRECTORY + 1) == 0:
             parent = key.sign(root.hash, stamp, Action.MKDIR, b"d%d" % number)
             yield parent, []
         else:
-            entry = key.sign(
-                parent.hash, stamp, Action.WRITE, b"f%d" % number, blocks[0].hash, Extensions(len(content))
-            )
+            entry = key.sign(parent.hash, stamp, Action.WRITE, b"f%d" % number, named, Extensions(len(content)))
             tips.append(entry)
             yield entry, blocks
 

@@ -81,8 +81,9 @@ def lack_of(name: str, lag: Lag | None, *, answers: bool, refuses: bool = False,
     lacks = []
     if lag is not None and lag.behind:
         lacks.append(counted(lag.behind, "entry"))
-    if lag is not None and lag.waiting:
-        lacks.append(f"{counted(lag.waiting, 'content')}, for which it has no room")
+    if lag is not None and lag.missing:
+        room = ", for which it has no room" if lag.waiting else ""
+        lacks.append(f"{counted(lag.missing, 'content')}{room}")
     what = " and ".join(lacks)
     if lag is None or not answers or refuses:
         how = "has left" if left else "turned this node away" if refuses else "does not answer"

@@ -151,7 +151,7 @@ class Network:
                 raise
             departure.push_async_callback(self.gossip.stop)
             lasting = [
-                repeat("look for stalled contents", self._propagation.check_stalled, _pause),
+                repeat("look for contents that stopped", self._propagation.look_again, _pause),
                 repeat("hash the tree", self._propagation.audit, _pause),
                 self._watch_address(),
                 keep_asking(self._replica, self.gossip),

@@ -4,7 +4,7 @@
     pack         := 0x00 then two or more of (varint length, item)
     item         := entry | block | announcement | origin
     entry        := the log's encoding, whose first byte is 0x03; 132..512 B
-    block        := 0x02, next hash (28 B), data (0..483 B)
+    block        := 0x02, data (1..511 B)
     announcement := 0x01, root Merkle hash (28 B), address, then 0..n entry hashes (28 B each)
     origin       := 0x04, address
     address      := sync port (2 B, big endian), length (1 B: 4, 16, or 0 for unknown), IP address
@@ -35,8 +35,8 @@ HASH_SIZE = 28
 #: Shortest entry: 38 B header, empty name and content with their lengths, 28 B fingerprint, 64 B signature.
 MIN_ENTRY = 132
 MAX_ENTRY = MAX_EVENT
-#: Data bytes of a block that fills an event: 512 less the tag and the next hash.
-MAX_BLOCK_DATA = MAX_EVENT - 1 - HASH_SIZE
+#: Bytes of a block that fills an event: 512 less the tag.
+MAX_BLOCK = MAX_EVENT - 1
 
 _PACK, _ANNOUNCEMENT, _BLOCK, _ENTRY, _ORIGIN = range(5)
 _MAX_VARINT = 2
@@ -78,7 +78,7 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class GossipEvent:
-    """One decoded event.  Entries include their leading 0x03; blocks are next hash + data, without the tag.
+    """One decoded event.  Entries include their leading 0x03; blocks are without the tag.
 
     `origin` is the node that sent the event, where missing parents can be asked for; None if it did not say.
     """
@@ -98,8 +98,8 @@ def decode_event(payload: bytes) -> GossipEvent:
     found = _items_by_tag(payload)
     if any(len(entry) < MIN_ENTRY for entry in found[_ENTRY]):
         raise RemoteProtocolError(f"an entry has at least {MIN_ENTRY} bytes")
-    if any(len(block) < 1 + HASH_SIZE for block in found[_BLOCK]):
-        raise RemoteProtocolError("a block is shorter than its next hash")
+    if any(len(block) < 2 for block in found[_BLOCK]):
+        raise RemoteProtocolError("a block is empty")
     return GossipEvent(
         tuple(found[_ENTRY]),
         tuple(block[1:] for block in found[_BLOCK]),
@@ -131,12 +131,12 @@ def _decode_origin(items: Sequence[bytes]) -> Address | None:
 def encode_events(entries: Sequence[bytes], blocks: Sequence[bytes], origin: Address | None) -> list[bytes]:
     """As few events as a greedy, order-keeping packing gives.
 
-    Each entry is followed by its own chain of blocks (a chain starts at the block whose hash the entry contains), and
-    shares an event with the first block of it whenever the two fit into one.  An event that holds an entry also names
+    Each entry is followed by its own blocks (from that one on whose hash the entry contains), and shares an event with
+    the first of them whenever the two fit into one.  An event that holds an entry also names
     the origin, where there is room.  Raises LocalProtocolError for an entry or block that no event can carry.
     """
     _check_sizes(entries, blocks)
-    packs = _fill_packs(_chains(entries, blocks))
+    packs = _fill_packs(_groups(entries, blocks))
     if origin is not None:
         signature = bytes([_ORIGIN]) + _encode_address(origin)
         for pack in packs:
@@ -150,16 +150,16 @@ def _check_sizes(entries: Sequence[bytes], blocks: Sequence[bytes]) -> None:
         if not MIN_ENTRY <= len(entry) <= MAX_ENTRY or entry[0] != _ENTRY:
             raise LocalProtocolError(f"an entry of {len(entry)} bytes cannot be gossiped")
     for block in blocks:
-        if not HASH_SIZE <= len(block) <= HASH_SIZE + MAX_BLOCK_DATA:
+        if not 0 < len(block) <= MAX_BLOCK:
             raise LocalProtocolError(f"a block of {len(block)} bytes cannot be gossiped")
 
 
-def _fill_packs(chains: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
+def _fill_packs(groups: Sequence[Sequence[bytes]]) -> list[list[bytes]]:
     packs: list[list[bytes]] = []
-    for chain in chains:
-        for index, item in enumerate(chain):
+    for group in groups:
+        for index, item in enumerate(group):
             # An entry without its first block is of no use yet: rather than part them, open a new event for both.
-            together = chain[:2] if index == 0 else [item]
+            together = group[:2] if index == 0 else [item]
             apart = bool(packs) and not _fits([*packs[-1], *together]) and _fits(together)
             if not packs or apart or not _fits([*packs[-1], item]):
                 packs.append([])
@@ -184,16 +184,16 @@ def is_announcement(payload: bytes) -> bool:
     return payload[:1] == bytes([_ANNOUNCEMENT])
 
 
-def _chains(entries: Sequence[bytes], blocks: Sequence[bytes]) -> list[list[bytes]]:
-    """Each entry with its blocks after it, as items; blocks that follow no entry come last, as a chain of their own."""
-    chains: list[list[bytes]] = [[entry] for entry in entries]
+def _groups(entries: Sequence[bytes], blocks: Sequence[bytes]) -> list[list[bytes]]:
+    """Each entry with its blocks after it, as items; blocks that follow no entry come last, as a group of their own."""
+    groups: list[list[bytes]] = [[entry] for entry in entries]
     strays: list[bytes] = []
-    chain = strays if len(chains) != 1 else chains[0]
+    group = strays if len(groups) != 1 else groups[0]
     for block in blocks:
         digest = hashlib.sha224(block).digest()
-        chain = next((chains[i] for i, entry in enumerate(entries) if digest in entry), chain)
-        chain.append(bytes([_BLOCK]) + block)
-    return [*chains, strays] if strays else chains
+        group = next((groups[i] for i, entry in enumerate(entries) if digest in entry), group)
+        group.append(bytes([_BLOCK]) + block)
+    return [*groups, strays] if strays else groups
 
 
 def _size(items: Sequence[bytes]) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from basefs.errors import StoreError
-from basefs.log.chains import ChainState
 from basefs.log.database import require_format
-from basefs.log.hashes import BlockHash
+from basefs.log.hashes import EntryHash
+from basefs.log.missing import WriteState
 from basefs.log.paths import sum_of
 from basefs.log.placement import ROOT_PATH_ID
 from basefs.log.rebuild import Damage, Rebuild, Rebuilt
@@ -116,7 +116,7 @@ class _Comparison:
             ("schema", self._schema),
             ("meta", self._meta),
             ("entries", self._entries),
-            ("chains", self._chains),
+            ("waiting", self._waiting),
             ("paths", self._paths),
             ("granted", self._granted),
             ("links", self._links),
@@ -202,24 +202,27 @@ class _Comparison:
         said = {theirs[id]: (hash, sum_of(total)) for id, _, hash, total in rows if id in theirs}
         self._differ("paths", said, ours)  # type: ignore[arg-type]
 
-    def _chains(self) -> None:
-        """Whether a chain is stalled does not follow from the rows; it is copied, and the Merkle tree shows it."""
+    def _waiting(self) -> None:
+        """Whether a write is withheld does not follow from the rows; it is copied, and `missing` follows from it."""
+        rows = self._source.execute("SELECT entry, root, length, state, typeof(since) FROM waiting").fetchall()
         store = self._rebuilt.store
-        rows, mine = self._both(
-            "SELECT w.entry, w.first, w.due - w.held, c.missing, c.last, c.blocks - w.blocks, c.held - w.held, "
-            "c.stalled, typeof(c.changed) FROM waiting w LEFT JOIN chains c ON c.id = w.chain"
-        )
-        self._differ("waiting", {row[0]: row[1:7] for row in rows}, {row[0]: row[1:7] for row in mine})
-        known = {row[1] for row in mine}
+        withheld: dict[EntryHash, bool] = {}
+        for entry, *_, state, kind in rows:
+            assert isinstance(entry, bytes)
+            if state not in tuple(WriteState) or kind != b"real":
+                self._findings.append(Damage("waiting", _text(entry), "it says something else than the log"))
+            withheld[EntryHash(entry)] = state == WriteState.WITHHELD
         with store.transaction():
-            for entry, first, *_, stalled, kind in rows:
-                if stalled not in tuple(ChainState) or kind != b"real":
-                    self._findings.append(Damage("chains", _text(entry), "it says something else than the log"))
-                elif first in known:
-                    assert isinstance(first, bytes) and isinstance(stalled, int)
-                    store.chains.set_state(BlockHash(first), ChainState(stalled), now=0.0)
-        empty = self._source.execute("SELECT id FROM chains WHERE id NOT IN (SELECT chain FROM waiting)").fetchall()
-        self._findings += [Damage("chains", str(id), "nothing in the log makes this row") for (id,) in empty]
+            store.blocks.set_needed({entry: False for entry, is_withheld in withheld.items() if is_withheld})
+        mine = {
+            row[0]: row[1:] for row in self._ours.execute("SELECT entry, root, length, state FROM waiting").fetchall()
+        }
+        # Nobody looks what has come of a content that is withheld.
+        theirs = {row[0]: mine.get(row[0], row[1:4]) if withheld[row[0]] else row[1:4] for row in rows}
+        unseen = {entry: row for entry, row in theirs.items() if withheld[entry] and entry not in mine}
+        self._differ("waiting", theirs, mine | unseen)
+        lacked, ours = self._both("SELECT block, role, above, size, exact, here FROM missing")
+        self._differ("missing", {row[:3]: row[3:] for row in lacked}, {row[:3]: row[3:] for row in ours})
 
     def _granted(self) -> None:
         names, store = self._names(), self._rebuilt.store

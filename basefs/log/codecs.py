@@ -1,7 +1,7 @@
-"""Codecs: how the content of a write becomes the bytes of its chain (docs/formats.md, section 6).
+"""Codecs: how the content of a write is encoded (docs/formats.md, section 6).
 
-A chain is `tag (1 B) + encoded`.  A codec is a keyframe (the whole content) or a delta against the content of the
-entry's parent.  Decoding never trusts the sender: it stops at the size that the signed entry states.
+A codec is a keyframe (the whole content) or a delta against the content of the entry's parent.  Decoding never trusts
+the sender: it stops at the size that the signed entry states.
 
 Keyframes can be encoded and decoded piece by piece, for contents that do not fit in memory.  Deltas need the old
 content and the new one in memory, so each kind of delta has a limit.
@@ -10,7 +10,6 @@ content and the new one in memory, so each kind of delta has a limit.
 from __future__ import annotations
 
 import bz2
-import itertools
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -21,11 +20,9 @@ import bsdiff4.core
 import zstandard
 
 from basefs.errors import InvalidEntry
-from basefs.log.blocks import block_count
+from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.log.content import PIECE, Content
 
-#: Largest content, bytes.  An entry could state 2**48 - 1, and each reader needs space to unpack it.
-MAX_CONTENT_BYTES = 16 * 1024 * 1024 * 1024
 #: bsdiff needs 17 times the old size in memory; above this another codec serves (docs/formats.md, section 6).
 MAX_BSDIFF = 1024 * 1024
 #: zstandard keeps the old content as dictionary in memory; a larger one is refused.
@@ -42,11 +39,10 @@ _ZSTD_FRAME_WINDOW_LOG = 23
 _FRAME_LEVEL = 3
 #: Bytes of each of the 16 samples that decide whether a large content is worth compressing.
 _SAMPLE = 64 * 1024
-#: A chain has at most the size of its content, a 256th of it and this: more than any codec adds to noise.
-_CHAIN_SLACK = 1024
-#: A content has at most so many bytes for each byte of its chain, besides those of the content that a delta builds on.
+#: A content has at most so many bytes for each byte of its encoding, besides those of the content that a delta builds
+#: on.
 MAX_RATIO = 1000
-#: Bytes of a content for which any chain will do.
+#: Bytes of a content for which any encoding will do.
 RATIO_SLACK = 1024 * 1024
 #: Begins a skippable frame, with its size (RFC 8878, section 3.1.2).
 _SKIPPABLE = struct.Struct("<II")
@@ -64,7 +60,7 @@ class ContentCodec:
     """One way to encode a content.
 
     Attributes:
-        tag: first byte of the chain; a format constant, never reused.
+        tag: as in the entry; a format constant, never reused.
         name: for people.
         keyframe: whether decoding does without the old content.
         encode: (new, old) -> encoded bytes.
@@ -240,84 +236,77 @@ FRAME = ContentCodec(4, "zstd frame", True, _frame_encode, _by_pieces(_frame_pie
 CODECS = {codec.tag: codec for codec in (STORED, ZLIB, BSDIFF, ZSTD, FRAME)}
 
 
-def chain_limit(size: int) -> int:
-    """Bytes that the chain of a content of `size` bytes may have, at least 1.
-
-    The first block says whether the content builds on another one, also of one that no node can hold.
-    """
-    return size + size // 256 + _CHAIN_SLACK if size <= MAX_CONTENT_BYTES else 1
-
-
-def shortest_chain(size: int, old_size: int = 0) -> int:
-    """Bytes that the chain of a content of `size` bytes must have, where a delta builds on `old_size` bytes.
+def shortest(size: int, old_size: int = 0) -> int:
+    """Bytes that a content of `size` bytes must have when it is encoded, where a delta builds on `old_size` bytes.
 
     So the bytes that a peer makes others unpack are in proportion to what it sends.
     """
     return max(0, -(-(size - old_size - RATIO_SLACK) // MAX_RATIO))
 
 
-def encode(new: bytes, old: bytes, *, keyframe: bool) -> bytes:
-    """The chain's bytes for `new`, with the codec that takes the fewest bytes, and so the fewest blocks of one size.
+def encode(new: bytes, old: bytes, *, keyframe: bool) -> tuple[int, bytes]:
+    """The tag and the encoding of `new`, with the codec that takes the fewest bytes.
 
     Args:
         new: the content, not empty.
         old: the content of the parent entry; empty where there is none.
         keyframe: whether a delta is out of the question.
     """
-    choices = [_chain(codec, new) for codec in (ZLIB, STORED)]
-    best = min(choices, key=len)
-    # One block cannot be beaten, so the costly delta is not tried.
-    if not keyframe and old and block_count(len(best)) > 1:
+    choices = [(codec.tag, codec.encode(new, b"")) for codec in (ZLIB, STORED)]
+    best = min(map(_length, choices))
+    # What fits into one event cannot be beaten, so the costly delta is not tried.
+    if not keyframe and old and best > GOSSIP_BLOCK_DATA:
         if max(len(old), len(new)) <= MAX_BSDIFF:
-            if max(len(old), len(new)) < _BSDIFF_PROBE or len(_zstd_encode(new, old)) < len(best):
-                choices.append(_chain(BSDIFF, new, old))
+            if max(len(old), len(new)) < _BSDIFF_PROBE or len(_zstd_encode(new, old)) < best:
+                choices.append((BSDIFF.tag, _bsdiff_encode(new, old)))
         elif max(len(old), len(new)) <= MAX_DELTA_CONTENT:
-            choices.append(_chain(ZSTD, new, old))
-    shortest = shortest_chain(len(new), len(old))
-    return min((chain for chain in choices if len(chain) >= shortest), key=len)
+            choices.append((ZSTD.tag, _zstd_encode(new, old)))
+    least = shortest(len(new), len(old))
+    return min((choice for choice in choices if _length(choice) >= least), key=_length)
 
 
-def _chain(codec: ContentCodec, new: bytes, old: bytes = b"") -> bytes:
-    return bytes((codec.tag,)) + codec.encode(new, old)
+def _length(choice: tuple[int, bytes]) -> int:
+    return len(choice[1])
 
 
-def encode_large(new: Content, old: Content | None, chain: BinaryIO) -> None:
-    """Write the chain's bytes of a content of any size to a file, in pieces; a delta only up to `MAX_DELTA_CONTENT`.
+def encode_large(new: Content, old: Content | None, file: BinaryIO) -> int:
+    """Write the encoding of a content of any size to a file, in pieces; a delta only up to `MAX_DELTA_CONTENT`.
 
     Args:
         new: the content, not empty.
         old: the content of the parent entry; `None` where a delta is out of the question.
-        chain: an empty file.
+        file: an empty file.
 
-    Raises `StoreError` and OSError.
+    Returns the tag.  Raises `StoreError` and OSError.
     """
+    tag = STORED.tag
     if _compresses(new):
-        chain.write(bytes((FRAME.tag,)))
+        tag = FRAME.tag
         compressor = zstandard.ZstdCompressor(level=_FRAME_LEVEL).compressobj(size=new.size)
         for piece in new.pieces():
-            chain.write(compressor.compress(piece))
-        chain.write(compressor.flush())
-        _pad(chain, shortest_chain(new.size))
+            file.write(compressor.compress(piece))
+        file.write(compressor.flush())
+        _pad(file, shortest(new.size))
     else:
-        chain.write(bytes((STORED.tag,)))
         for piece in new.pieces():
-            chain.write(piece)
+            file.write(piece)
     if old is not None and 0 < old.size <= MAX_DELTA_CONTENT >= new.size:
         delta = _zstd_encode(new.whole(), old.whole())
-        if shortest_chain(new.size, old.size) <= len(delta) + 1 < chain.tell():
-            chain.seek(0)
-            chain.truncate()
-            chain.write(bytes((ZSTD.tag,)))
-            chain.write(delta)
+        if shortest(new.size, old.size) <= len(delta) < file.tell():
+            tag = ZSTD.tag
+            file.seek(0)
+            file.truncate()
+            file.write(delta)
+    return tag
 
 
-def _pad(chain: BinaryIO, shortest: int) -> None:
-    """Bring a chain that is too short for its content to its length, with a frame that decoders skip."""
-    missing = shortest - chain.tell() - _SKIPPABLE.size
+def _pad(file: BinaryIO, least: int) -> None:
+    """Bring an encoding that is too short for its content to its length, with a frame that decoders skip."""
+    missing = least - file.tell() - _SKIPPABLE.size
     if missing > -_SKIPPABLE.size:
-        chain.write(_SKIPPABLE.pack(_SKIPPABLE_MAGIC, max(missing, 0)))
+        file.write(_SKIPPABLE.pack(_SKIPPABLE_MAGIC, max(missing, 0)))
         for start in range(0, missing, PIECE):
-            chain.write(bytes(min(PIECE, missing - start)))
+            file.write(bytes(min(PIECE, missing - start)))
 
 
 def _compresses(content: Content) -> bool:
@@ -328,86 +317,64 @@ def _compresses(content: Content) -> bool:
     return len(zstandard.ZstdCompressor(level=1).compress(samples)) < len(samples) * 0.95
 
 
-def is_keyframe(chain_start: bytes) -> bool:
-    """Whether a chain that starts with these bytes decodes without the old content.  Raises `InvalidEntry`."""
-    return _codec(chain_start).keyframe
+def is_keyframe(tag: int) -> bool:
+    """Whether a content decodes without the one before, or not at all, as this version does not know the codec."""
+    codec = CODECS.get(tag)
+    return codec is None or codec.keyframe
 
 
-def check_delta(chain_start: bytes, old_size: int, size: int) -> None:
-    """Raise `InvalidEntry` for a delta between contents that are too large for its codec, before they are read."""
-    codec = _codec(chain_start)
+def check(tag: int, length: int, old_size: int, size: int) -> None:
+    """Raise `InvalidEntry`, before anything is read, for a content that no reader decodes.
+
+    Args:
+        tag: of the codec.
+        length: bytes of the encoding.
+        old_size: of the content that a delta builds on.
+        size: of the content, as its entry states it.
+    """
+    codec = _codec(tag)
     limit = 2 * MAX_BSDIFF if codec is BSDIFF else MAX_ZSTD_DICTIONARY
     if not codec.keyframe and max(old_size, size) > limit:
         raise InvalidEntry(f"a {codec.name} delta between contents that are too large for it")
+    if length < shortest(size, 0 if codec.keyframe else old_size):
+        raise InvalidEntry(f"{length} bytes unpack to {size}: more than {MAX_RATIO} for each")
 
 
-def check_chain(chain: bytes, old_size: int, size: int) -> None:
-    """Raise `InvalidEntry` for a chain that is too long or too short for its content, before it is decoded."""
-    if len(chain) > chain_limit(size):
-        raise InvalidEntry(f"its {size} bytes are in a chain that is longer than {chain_limit(size)} bytes")
-    if len(chain) < shortest_chain(size, 0 if is_keyframe(chain) else old_size):
-        raise InvalidEntry(_too_short(len(chain), size))
-
-
-def _too_short(length: int, size: int) -> str:
-    return f"{length} bytes unpack to {size}: more than {MAX_RATIO} for each"
-
-
-def _long_enough(chain: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The pieces of a keyframe's chain; as many are read now as its content needs at least."""
-    pieces: list[bytes] = []
-    length, shortest = 0, shortest_chain(size)
-    while length < shortest:
-        piece = next(chain, b"")
-        if not piece:
-            raise InvalidEntry(_too_short(length, size))
-        pieces.append(piece)
-        length += len(piece)
-    return itertools.chain(pieces, chain)
-
-
-def decode(chain: bytes, old: bytes, size: int) -> bytes:
-    """The content that a chain's bytes stand for.
+def decode(tag: int, encoded: bytes, old: bytes, size: int) -> bytes:
+    """A content from its encoding.
 
     Args:
-        chain: tag and encoded bytes.
+        tag: of the codec.
+        encoded: the encoding.
         old: content of the parent entry; ignored by keyframes.
         size: size of the content in bytes, as the entry states it.
 
-    Raises `InvalidEntry` if the chain is damaged or its content has another size.
+    Raises `InvalidEntry` if the encoding is damaged or its content has another size.
     """
-    data = _codec(chain).decode(chain[1:], old, size)
+    data = _codec(tag).decode(encoded, old, size)
     if len(data) != size:
         raise InvalidEntry(f"the content has {len(data)} bytes, its entry states {size}")
     return data
 
 
-def decode_pieces(chain: Iterator[bytes], size: int) -> Iterator[bytes]:
+def decode_pieces(tag: int, encoded: Iterator[bytes], size: int) -> Iterator[bytes]:
     """The content of a keyframe in pieces, as `decode`.
 
     Args:
-        chain: the chain's bytes in pieces, the first of which is not empty.
+        tag: of the codec.
+        encoded: the encoding in pieces.
         size: size of the content in bytes, as the entry states it.
 
-    Raises `InvalidEntry` as soon as the chain is found to be damaged or of another size, or for a delta.
+    Raises `InvalidEntry` as soon as the encoding is found to be damaged or of another size, or for a delta.
     """
-    chain = _long_enough(chain, size)
-    start = next(chain, b"")
-    pieces = _codec(start).decode_pieces
+    pieces = _codec(tag).decode_pieces
     if pieces is None:
         raise InvalidEntry("a delta where a keyframe is needed")
-    return _to_the_end(_counted(pieces(itertools.chain((start[1:],), chain)), size), chain)
+    return _counted(pieces(encoded), size)
 
 
-def _to_the_end(content: Iterator[bytes], chain: Iterator[bytes]) -> Iterator[bytes]:
-    """Pieces of a content, and then the rest of its chain, which may be too long although nothing of it is needed."""
-    yield from content
-    for _ in chain:
-        pass
-
-
-def _codec(chain: bytes) -> ContentCodec:
+def _codec(tag: int) -> ContentCodec:
     try:
-        return CODECS[chain[0]]
-    except (IndexError, KeyError):
+        return CODECS[tag]
+    except KeyError:
         raise InvalidEntry("the content is in a codec that this version does not know: upgrade BaseFS") from None

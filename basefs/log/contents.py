@@ -1,4 +1,4 @@
-"""Contents: the bytes of a file at an entry, from the chains of blocks and the deltas between them.
+"""Contents: the bytes of a file at an entry, from the blocks and the deltas between them.
 
 The content at an entry is a fact of the log, not of the view: a delta applies to the content at its parent, regardless
 of conflicts.
@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from basefs.errors import IncompleteContent, InvalidEntry, StoreError, UnreadableContent
 from basefs.log import codecs
+from basefs.log.blocks import LISTED, Encoded, block_count, places
 from basefs.log.cache import ContentCache
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
-from basefs.log.lineage import MAX_DELTAS, MOST_DELTAS, ContentSource, Lineages, begins_anew
+from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.lineage import MAX_DELTAS, MOST_DELTAS, ContentSource, Lineages, is_keyframe
 from basefs.log.placement import Placed
 
 log = logging.getLogger(__name__)
@@ -38,14 +39,14 @@ _ALL_AT_ONCE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One write on the way to a content: its entry, the size that it states, its first block, the bytes of the chain
-    that this begins, and whether they decode without the content before.
+    """One write on the way to a content: its entry, the size that it states, its encoding as the entry names it, and
+    the bytes of that; whether they decode without the content before.
     """
 
     write: EntryHash
     size: int
-    first: BlockHash
-    chain: Iterator[bytes]
+    encoded: Encoded | None
+    pieces: Iterator[bytes]
     keyframe: bool
 
 
@@ -79,7 +80,7 @@ class Contents:
 
         So the caller may hold a lock now, and must hold none then.
 
-        Raises `IncompleteContent` while blocks are missing, `UnreadableContent` if the chain does not decode and
+        Raises `IncompleteContent` while blocks are missing, `UnreadableContent` if the blocks do not decode and
         `DamagedLog` if a block is damaged, all of them also when it is read.
         """
         content = self.open_small(write)
@@ -166,13 +167,13 @@ class Contents:
                 return steps, BytesContent(cached)
             with self.lock:
                 placed = self._whole(self._store.get(hash), write)
-                first = BlockHash(placed.entry.content)
-                keyframe = not first or self.lineages.is_keyframe(first)
+                keyframe = is_keyframe(placed.entry)
                 base = None if keyframe else self.lineages.base(placed)
             if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
                 return steps, file
-            chain = self.lineages.chain(first, codecs.chain_limit(placed.entry.size))
-            steps.append(_Step(hash, placed.entry.size, first, chain, keyframe))
+            encoded = placed.entry.encoded
+            pieces = iter(()) if encoded is None else self.lineages.encoded(encoded)
+            steps.append(_Step(hash, placed.entry.size, encoded, pieces, keyframe))
             hash = base
         return steps, BytesContent(b"")
 
@@ -195,13 +196,15 @@ class Contents:
             total += placed.entry.size
             if placed.entry.size > _AT_ONCE or total > _ALL_AT_ONCE:
                 return None
-            first = BlockHash(placed.entry.content)
-            chain = self._whole_chain(first, room)
-            if chain is None:
-                return None
-            room -= len(chain)
-            keyframe = not chain or begins_anew(chain[0])
-            steps.append(_Step(hash, placed.entry.size, first, iter([b"".join(chain)] if chain else []), keyframe))
+            encoded, keyframe = placed.entry.encoded, is_keyframe(placed.entry)
+            pieces: list[bytes] = []
+            if encoded is not None:
+                room -= block_count(encoded.length)
+                found = self._all_pieces(encoded) if room >= 0 else None
+                if found is None:
+                    return None
+                pieces = found
+            steps.append(_Step(hash, placed.entry.size, encoded, iter(pieces), keyframe))
             hash = None if keyframe else self.lineages.base(placed)
         return steps, BytesContent(b"")
 
@@ -211,36 +214,30 @@ class Contents:
             raise IncompleteContent(f"blocks of {write.hex()[:12]} have not arrived yet")
         return placed
 
-    def _whole_chain(self, first: BlockHash, room: int) -> list[bytes] | None:
-        """The blocks of a chain; `None` where it has more than `room` of them or much data, or where one is missing."""
+    def _all_pieces(self, encoded: Encoded) -> list[bytes] | None:
+        """The parts of an encoding; `None` where a block is missing."""
         found: list[bytes] = []
-        left = codecs.chain_limit(_AT_ONCE)
-        hash = BlockHash(first or ZERO_HASH)
-        while hash != ZERO_HASH:
-            block = self._store.block(hash)
-            if block is None or len(found) == room or len(block.data) > left:
+        for place in places(encoded.place, self._read):
+            data = self._read(place.hash)
+            if data is None:
                 return None
-            found.append(block.data)
-            left -= len(block.data)
-            hash = block.next
+            if place.role not in LISTED:
+                found.append(data)
         return found
 
+    def _read(self, hash: BlockHash) -> bytes | None:
+        block = self._store.block(hash)
+        return None if block is None else block.data
+
     def _decode(self, step: _Step, before: Content) -> Content:
-        if not step.first:
+        if step.encoded is None:
             return BytesContent(b"")
-        if step.size > codecs.MAX_CONTENT_BYTES:
-            raise InvalidEntry(f"a content of {step.size} bytes is more than a node can hold")
+        codecs.check(step.encoded.codec, step.encoded.length, before.size, step.size)
         if step.size > LARGE_CONTENT and step.keyframe:
-            content = codecs.decode_pieces(step.chain, step.size)
+            content = codecs.decode_pieces(step.encoded.codec, step.pieces, step.size)
             return self._cache.write_file(step.write, content, step.size)
-        chain = bytearray()
-        for piece in step.chain:
-            if not chain:
-                codecs.check_delta(piece, before.size, step.size)
-            chain += piece
-        codecs.check_chain(bytes(chain), before.size, step.size)
         old = b"" if step.keyframe else before.whole()
-        data = codecs.decode(bytes(chain), old, step.size)
+        data = codecs.decode(step.encoded.codec, b"".join(step.pieces), old, step.size)
         if step.size > LARGE_CONTENT:
             return self._cache.write_file(step.write, (data,), step.size)
         return BytesContent(data)

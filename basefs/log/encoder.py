@@ -1,6 +1,6 @@
 """The encoder: contents made ready for the log before a commit takes the replica's lock.
 
-A content is encoded once, as a delta against the write that it was made on or as a keyframe, and a chain of many blocks
+A content is encoded once, as a delta against the write that it was made on or as a keyframe, and what takes many blocks
 is stored before the entry that names it.  A draft that meets a content without an encoding raises `NotEncoded`: the
 lock is released, the content is encoded, and the draft is made again.  If the path changes meanwhile, the content is
 encoded once more, against the write that the draft needs; if it has changed again by then, the content becomes a
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,19 +19,19 @@ from typing import BinaryIO
 
 from basefs.errors import IncompleteContent, NoSpace, StoreError, UnreadableContent
 from basefs.log import codecs
-from basefs.log.blocks import SYNC_BLOCK_DATA, Block, split
+from basefs.log.blocks import SYNC_BLOCK_DATA, Block, Encoded, Manifest, split
 from basefs.log.cache import disk_error
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.contents import Contents, LoggedContent
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.hashes import EntryHash
 from basefs.log.lineage import MAX_DELTAS
 
 #: Contents that are encoded under the lock, bytes of the new and the old one together: that takes 2 ms at the most.
 _QUICK_DELTA = 16 * 1024
 #: The same without an old content.
 _QUICK_KEYFRAME = 32 * 1024
-#: A chain of up to this many bytes is made in memory, and stored in one transaction with its entry.
-_SMALL_CHAIN = 128 * 1024
+#: An encoding of up to this many bytes is made in memory, and stored in one transaction with its entry.
+_SMALL = 128 * 1024
 #: Writes against which one content is encoded, before it becomes a keyframe.
 _MOST_BASES = 2
 #: Blocks that are stored in one transaction: at most 1 MiB.
@@ -40,13 +40,13 @@ BLOCKS_AT_ONCE = 32
 _ROOM_FOR_THE_REST = 1024 * 1024
 
 
-class ChainFile:
-    """A chain that is too large for memory, in a file without a name, cut into blocks on demand.
+class EncodedFile:
+    """An encoding that is too large for memory, in a file without a name, cut into blocks on demand.
 
     `file` is written first; after `seal` there are blocks.
 
     Attributes:
-        file: where the chain's bytes go.
+        file: where the bytes go.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -56,7 +56,6 @@ class ChainFile:
         # It outlives this process in no case.
         self.file: BinaryIO = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115
         self._size = 0
-        self._hashes: list[BlockHash] = []
 
     def seal(self) -> int:
         """End the writing; returns the number of bytes.  Raises OSError."""
@@ -68,25 +67,10 @@ class ChainFile:
         """All of it.  Raises OSError."""
         return os.pread(self.file.fileno(), self._size, 0)
 
-    def cut(self) -> None:
-        """Compute the hashes of the blocks, the last one first: each holds that of the next.  Raises OSError."""
-        count = -(-self._size // SYNC_BLOCK_DATA)
-        self._hashes = [BlockHash(ZERO_HASH)] * (count + 1)
-        for index in range(count - 1, -1, -1):
-            self._hashes[index] = self._block(index).hash
-
-    def _block(self, index: int) -> Block:
-        data = os.pread(self.file.fileno(), SYNC_BLOCK_DATA, index * SYNC_BLOCK_DATA)
-        return Block(self._hashes[index + 1], data)
-
-    @property
-    def first(self) -> BlockHash:
-        """The hash of the first block."""
-        return self._hashes[0]
-
-    def blocks(self) -> Iterator[Block]:
-        """All blocks, the first one first, `SYNC_BLOCK_DATA` bytes of data each.  Raises OSError."""
-        return (self._block(index) for index in range(len(self._hashes) - 1))
+    def parts(self) -> Iterator[Block]:
+        """The blocks of it, `SYNC_BLOCK_DATA` bytes each.  Raises OSError."""
+        for start in range(0, self._size, SYNC_BLOCK_DATA):
+            yield Block(os.pread(self.file.fileno(), SYNC_BLOCK_DATA, start))
 
     def close(self) -> None:
         """Release the file."""
@@ -112,12 +96,12 @@ class EncodedContent:
     """A content ready for the log.
 
     Attributes:
-        first: hash of the first block; empty for an empty content.
+        encoded: as the entry names it; `None` for an empty content.
         blocks: its blocks, unless there are so many that they are stored already.
         is_stored: whether they are.
     """
 
-    first: BlockHash
+    encoded: Encoded | None
     blocks: Sequence[Block] = ()
     is_stored: bool = False
 
@@ -164,7 +148,7 @@ class Encoder:
         Raises `NotEncoded`, and `IncompleteContent` or `UnreadableContent` for one of the log that cannot be read.
         """
         if not content.size:
-            return EncodedContent(BlockHash(b""))
+            return EncodedContent(None)
         if content.key in self._failed:
             raise self._failed[content.key]
         found = self._done.get((content.key, base))
@@ -230,8 +214,9 @@ class Encoder:
         old = None if base is None else self._base(content, base)
         try:
             if content.size <= LARGE_CONTENT and (old is None or old.size <= codecs.MAX_BSDIFF):
-                chain = codecs.encode(content.whole(), b"" if old is None else old.whole(), keyframe=old is None)
-                return self._kept(chain)
+                return self._kept(
+                    *codecs.encode(content.whole(), b"" if old is None else old.whole(), keyframe=old is None)
+                )
             return self._in_file(content, old)
         finally:
             if old is not None:
@@ -255,35 +240,45 @@ class Encoder:
 
     def _in_file(self, content: Content, old: Content | None) -> EncodedContent:
         try:
-            file = ChainFile(self._contents.cache.directory)
+            file = EncodedFile(self._contents.cache.directory)
             try:
-                codecs.encode_large(content, old, file.file)
-                size = file.seal()
-                if size <= _SMALL_CHAIN:
-                    return self._kept(file.read())
-                _check_room(file, size)
-                file.cut()
-                return self._stored(file.first, file.blocks())
+                tag = codecs.encode_large(content, old, file.file)
+                length = file.seal()
+                if length <= _SMALL:
+                    return self._kept(tag, file.read())
+                _check_room(file, length)
+                manifest = Manifest(length)
+                self._store_all(_told(file.parts(), manifest))
+                root = manifest.seal()
+                self._store_all(iter(manifest.lists))
+                return EncodedContent(Encoded(root, tag, length), is_stored=True)
             finally:
                 file.close()
         except OSError as error:
             raise disk_error(error) from None
 
-    def _kept(self, chain: bytes) -> EncodedContent:
-        blocks = split(chain)
-        if len(chain) <= _SMALL_CHAIN:
-            return EncodedContent(blocks[0].hash, blocks)
-        return self._stored(blocks[0].hash, blocks)
+    def _kept(self, tag: int, encoded: bytes) -> EncodedContent:
+        root, blocks = split(encoded)
+        name = Encoded(root, tag, len(encoded))
+        if len(encoded) <= _SMALL:
+            return EncodedContent(name, blocks)
+        self._store_all(iter(blocks))
+        return EncodedContent(name, is_stored=True)
 
-    def _stored(self, first: BlockHash, blocks: Iterable[Block]) -> EncodedContent:
-        rest = iter(blocks)
-        while batch := list(islice(rest, BLOCKS_AT_ONCE)):
+    def _store_all(self, blocks: Iterator[Block]) -> None:
+        while batch := list(islice(blocks, BLOCKS_AT_ONCE)):
             self._store(batch)
-        return EncodedContent(first, is_stored=True)
 
 
-def _check_room(file: ChainFile, size: int) -> None:
-    """Raise `NoSpace` where the log has no room for a chain: its blocks would be stored in vain, and for ever."""
+def _told(parts: Iterator[Block], manifest: Manifest) -> Iterator[Block]:
+    """The parts of a content, which their manifest hears of."""
+    for part in parts:
+        manifest.add(part.hash)
+        yield part
+
+
+def _check_room(file: EncodedFile, size: int) -> None:
+    """Raise `NoSpace` where the log has no room for an encoding: its blocks would be stored in vain, and for ever."""
     disk = os.fstatvfs(file.file.fileno())
     # They are written twice, to the write-ahead log and from there to the database.
     if disk.f_bavail * disk.f_frsize < 2 * size + _ROOM_FOR_THE_REST:

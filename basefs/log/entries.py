@@ -24,6 +24,7 @@ from dataclasses import InitVar, dataclass, field
 from basefs import path
 from basefs.errors import InvalidEntry, PathError, UnsupportedEntry
 from basefs.log import varint
+from basefs.log.blocks import MAX_CONTENT_BYTES, Encoded, most_encoded
 from basefs.log.extensions import MAX_EXTENSIONS, NO_EXTENSIONS, Extensions
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
@@ -94,7 +95,7 @@ KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE, Action.ADMIT})
 #: Allowed lengths of the content of each action, in bytes.
 _CONTENT_SIZES: dict[Action, range | frozenset[int]] = {
     Action.MKDIR: frozenset({0}),
-    Action.WRITE: frozenset({0, HASH_SIZE}),
+    Action.WRITE: frozenset({0, *range(HASH_SIZE + 2, HASH_SIZE + 8)}),
     Action.DELETE: frozenset({0}),
     Action.REVERT: frozenset({HASH_SIZE}),
     Action.GRANT: frozenset({32}),
@@ -151,6 +152,11 @@ class Entry:
     def is_root(self) -> bool:
         """Whether this can only be a root entry: no other may be named '/' and make a directory."""
         return self.action is Action.MKDIR and self.name == ROOT_NAME
+
+    @property
+    def encoded(self) -> Encoded | None:
+        """The encoded content of a write; `None` for an empty file and all other actions."""
+        return Encoded.decode(self.content) if self.action is Action.WRITE and self.content else None
 
     @property
     def size(self) -> int:
@@ -214,12 +220,12 @@ def parent_of(encoded: bytes) -> EntryHash:
     return EntryHash(encoded[1 : 1 + HASH_SIZE])
 
 
-def blocks_of(encoded: bytes) -> bytes:
-    """The hash under which an encoded entry names its blocks, without decoding it; empty if it names none."""
+def encoded_of(encoded: bytes) -> Encoded | None:
+    """How an encoded entry names its content, without decoding the rest of it; `None` if it names none."""
     content = _NAME_AT + 2 + encoded[_NAME_AT]
-    if encoded[_ACTION_AT] != Action.WRITE or encoded[content - 1] != HASH_SIZE:
-        return b""
-    return encoded[content : content + HASH_SIZE]
+    if encoded[_ACTION_AT] != Action.WRITE or not encoded[content - 1]:
+        return None
+    return Encoded.decode(encoded[content : content + encoded[content - 1]])
 
 
 def signed_part(
@@ -254,8 +260,7 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
     if len(content) not in _CONTENT_SIZES.get(action, _ANY_CONTENT):
         raise InvalidEntry(f"{action.name.lower()} cannot have a content of {len(content)} bytes")
     if action is Action.WRITE:
-        if bool(extensions.size) != bool(content):
-            raise InvalidEntry("a write has blocks exactly if the file is not empty")
+        _check_write(content, extensions.size)
     elif extensions.size:
         raise InvalidEntry("only a write has a size")
     if extensions.quota is not None and action is not Action.GRANT:
@@ -270,6 +275,18 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
     check = _CHECKS.get(action)
     if check is not None:
         check(content)
+
+
+def _check_write(content: bytes, size: int) -> None:
+    if bool(size) != bool(content):
+        raise InvalidEntry("a write has blocks exactly if the file is not empty")
+    if not content:
+        return
+    encoded = Encoded.decode(content)
+    if size > MAX_CONTENT_BYTES:
+        raise InvalidEntry(f"a content of {size} bytes is more than a node can hold")
+    if encoded.length > most_encoded(size):
+        raise InvalidEntry(f"a content of {size} bytes cannot have {encoded.length} bytes when it is encoded")
 
 
 def _check_target(content: bytes) -> None:

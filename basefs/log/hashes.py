@@ -10,7 +10,7 @@ FINGERPRINT_SIZE = HASH_SIZE
 
 #: SHA-224 of the signed part of an entry.
 EntryHash = NewType("EntryHash", bytes)
-#: SHA-224 of a block: next hash and data.
+#: SHA-224 of a block.
 BlockHash = NewType("BlockHash", bytes)
 #: SHA-224 of a raw Ed25519 public key.
 Fingerprint = NewType("Fingerprint", bytes)
@@ -27,12 +27,6 @@ SUM_MASK = (1 << 8 * SUM_SIZE) - 1
 def sha224(data: bytes) -> bytes:
     """The 28-byte SHA-224 digest of `data`."""
     return hashlib.sha224(data).digest()
-
-
-def stalled_hash(entry: bytes, last: bytes) -> bytes:
-    """What a stalled write contributes to the Merkle tree: a hash over its own and that of the last block that came."""
-    # No entry is as short as the two, so none has this hash.
-    return sha224(entry + last)
 
 
 def addend(contribution: bytes) -> int:

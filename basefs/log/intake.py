@@ -8,14 +8,13 @@ touches the disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from basefs.errors import DamagedLog, InvalidEntry, LocalProtocolError
-from basefs.log.blocks import Block
-from basefs.log.codecs import chain_limit
+from basefs.log.blocks import Block, Encoded, listed
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import fingerprint_of, verify
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
@@ -104,7 +103,7 @@ class Intake:
         accepted: entries that are in the log now, parents first.
         completed: write entries that came before and are complete now.
         missing_parents: parents of entries that wait.
-        missing_blocks: the blocks that chains wait for which were begun or moved on; some of them may have come since.
+        lacks_blocks: whether a write that came, or one of which blocks came, may lack blocks.
         rejected: why entries of the sender were refused, one reason each; not those of others that waited here for its.
         ungranted: how many of them wait because their key is granted nowhere, as far as is known here.
         new_blocks: how many blocks from others were stored.
@@ -141,7 +140,7 @@ class Intake:
         self.accepted: list[Placed] = []
         self.completed: list[EntryHash] = []
         self.missing_parents: list[EntryHash] = []
-        self.missing_blocks: dict[BlockHash, None] = {}
+        self.lacks_blocks = False
         self.rejected: list[str] = []
         self.ungranted = 0
         self.new_blocks = 0
@@ -293,30 +292,31 @@ class Intake:
         is_write = entry.action is Action.WRITE
         # The blocks of this node's own entries are stored before them.
         needed = is_ours or not is_write or not entry.content or self._needs is None or self._needs(placed)
-        complete = is_ours or (is_write and needed and self._store_offered(entry))
-        self._accept(self._store.insert(placed, now=self.now, complete=complete, needed=needed))
-        if is_write and entry.content:
-            first = BlockHash(entry.content)
-            missing = self._store.chains.missing_block(first)
-            if missing is not None:
-                self.missing_blocks[missing] = None
-                self._use_held_blocks(missing)
+        encoded = entry.encoded
+        named = [] if encoded is None or not needed or is_ours else self._store_offered(encoded)
+        self._accept(self._store.insert(placed, now=self.now, complete=is_ours, needed=needed))
+        if encoded is not None and needed and not self._store.is_complete(entry.hash):
+            self.lacks_blocks = True
+            self._append(*self._held(named))
 
-    def _store_offered(self, write: Entry) -> bool:
-        """Store the blocks of a verified write that came with it; returns whether it is complete with these."""
-        if self._store.chains.lacks_room:
-            return False
-        hash = BlockHash(write.content)
-        room = chain_limit(write.size)
-        while hash != ZERO_HASH and room > 0:
-            block = self._offered.get(hash)
-            if block is None or self._store.chains.expects(hash):
-                return False
-            del self._offered[hash]
-            self.new_blocks += self._store.chains.insert_block(block)
-            room -= len(block.data)
-            hash = block.next
-        return True
+    def _store_offered(self, encoded: Encoded) -> list[BlockHash]:
+        """Store the blocks of a verified write that came with it, as far as the lists came as well.
+
+        The others are stored behind all entries, if they are missing: so this costs no more than what came.  Returns
+        what the write and these lists name besides, some of which may have come before.
+        """
+        named: list[BlockHash] = []
+        todo = [] if self._store.blocks.lacks_room else [encoded.place]
+        while todo:
+            place = todo.pop()
+            block = self._offered.get(place.hash)
+            if block is not None and place.fits(len(block.data)) and not self._store.blocks.expects(place.hash):
+                del self._offered[place.hash]
+                self.new_blocks += self._store.blocks.insert_block(block)
+                todo += reversed(listed(place, block.data))
+            else:
+                named.append(place.hash)
+        return named
 
     def _accept(self, placed: Placed) -> None:
         self._known[placed.entry.hash] = True
@@ -339,38 +339,40 @@ class Intake:
     def add_own_blocks(self, blocks: Sequence[Block]) -> None:
         """Take in the blocks of content made on this node."""
         for block in blocks:
-            if self._store.chains.expects(block.hash):
+            if self._store.blocks.expects(block.hash):
                 # The same content is arriving from another peer.
                 self._append(block)
             else:
-                self._store.chains.insert_block(block)
+                self._store.blocks.insert_block(block)
 
     def add_blocks(self, blocks: Sequence[Block]) -> None:
-        """Take in blocks from others: those that a chain waits for; the others wait in memory."""
+        """Take in blocks from others: those that are missing; the others wait in memory."""
         for block in blocks:
-            if self._store.chains.expects(block.hash):
-                if self._needs is None:
-                    self._store.chains.release(block.hash, now=self.now)
-                self._append_admitted(block)
-            elif self._store.chains.block(block.hash) is None:
+            if self._needs is None and not self._store.blocks.expects(block.hash):
+                self.completed += self._store.blocks.release(block.hash)
+            if self._store.blocks.expects(block.hash):
+                if not self._store.blocks.lacks_room:
+                    self._append(block)
+            elif self._store.blocks.block(block.hash) is None:
                 self._orphans.hold_block(block)
 
-    def _use_held_blocks(self, missing: BlockHash | None) -> None:
-        while missing is not None and (block := self._orphans.release_block(missing)) is not None:
-            if not self._append_admitted(block):
-                return
-            missing = block.next if self._store.chains.expects(block.next) else None
+    def _held(self, hashes: Iterable[BlockHash]) -> Iterator[Block]:
+        """Those of these blocks that wait in memory and are missing; they are no longer kept."""
+        for hash in hashes:
+            if not self._store.blocks.lacks_room and self._orphans.holds(hash) and self._store.blocks.expects(hash):
+                block = self._orphans.release_block(hash)
+                assert block is not None, "it was held"
+                yield block
 
-    def _append_admitted(self, block: Block) -> bool:
-        """Append a block of others, if a chain that waits for it may have it; returns whether."""
-        admitted = self._store.chains.admits(block.hash)
-        if admitted:
-            self._append(block)
-        return admitted
-
-    def _append(self, block: Block) -> None:
-        self.completed.extend(self._store.chains.append_block(block, now=self.now))
-        self.new_blocks += 1
-        if self._store.chains.expects(block.next):
-            self.missing_blocks[block.next] = None
-            self._use_held_blocks(block.next)
+    def _append(self, *blocks: Block) -> None:
+        """Append blocks that are missing, and those in memory that they name."""
+        todo = deque(blocks)
+        while todo:
+            block = todo.popleft()
+            data = block.data
+            self.completed += self._store.blocks.append_block(block, now=self.now)
+            self.new_blocks += 1
+            self.lacks_blocks = True
+            if not len(data) % HASH_SIZE:
+                # It may be a list.
+                todo += self._held(BlockHash(data[at : at + HASH_SIZE]) for at in range(0, len(data), HASH_SIZE))

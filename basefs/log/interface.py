@@ -15,21 +15,23 @@ class Digest(NamedTuple):
 
     Attributes:
         root: the hash of the whole tree (28 bytes).
-        entries: how many there are, those included whose blocks are arriving and which are not in the tree.
+        entries: how many there are.
         waiting: contents that do not come because there is no room for them, of which the tree does not tell.
+        missing: all contents that have not arrived, likewise.
     """
 
     root: bytes
     entries: int
     waiting: int = 0
+    missing: int = 0
 
     def same_entries(self, other: Digest | None) -> bool:
-        """Whether the other log has the same entries, whatever waits in either."""
+        """Whether the other log has the same entries, whatever contents are missing in either."""
         return other is not None and self.entries_alone() == other.entries_alone()
 
     def entries_alone(self) -> Digest:
-        """The same without what waits, which comes and goes while the entries stay."""
-        return self._replace(waiting=0)
+        """The same without the contents, which come while the entries stay."""
+        return self._replace(waiting=0, missing=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +39,12 @@ class Listing:
     """The known properties of one path.
 
     Attributes:
-        entries: own entries of this path that are in the Merkle tree, in the order of the log (a log is always in an
-            order in which it can be accepted; any other order costs rounds).
-        receiving: known write entries whose blocks are arriving; not in the tree.
-        stalled: entry and last block of writes that stopped arriving; both are in the tree.  The block is
-            `ZERO_HASH` where none arrived yet.
+        entries: own entries of this path, in the order of the log (a log is always in an order in which it can be
+            accepted; any other order costs rounds).
         children: name and 28-byte Merkle hash of each sub-path, sorted by name.
     """
 
     entries: tuple[EntryHash, ...]
-    receiving: tuple[EntryHash, ...]
-    stalled: tuple[tuple[EntryHash, BlockHash], ...]
     children: tuple[tuple[bytes, bytes], ...]
 
 
@@ -58,8 +55,7 @@ class AddResult:
     Attributes:
         accepted: how many were new and are in the log now.
         missing_parents: parents that must come before some of the entries, which were not kept.
-        missing_blocks: the first missing block of each chain that this call began or continued, and left incomplete;
-            none for known blocks.
+        lacks_blocks: whether contents that this call began or continued may lack blocks.
         rejected: one reason for each entry or block that was refused; something known already is not refused.
         strays: how many of them are blocks of no content that is known.  A log may keep those for a while instead.
         ungranted: how many of them are entries of a key that is granted nowhere, as far as is known here: they may have
@@ -69,7 +65,7 @@ class AddResult:
 
     accepted: int
     missing_parents: tuple[EntryHash, ...]
-    missing_blocks: tuple[BlockHash, ...]
+    lacks_blocks: bool
     rejected: tuple[str, ...]
     strays: int = 0
     ungranted: int = 0
@@ -158,10 +154,10 @@ class LogState(Protocol):
         """An encoded entry."""
 
     def block(self, hash: BlockHash) -> bytes | None:
-        """A block: next hash (28 bytes) and data (up to 32 KiB)."""
+        """A block, of up to 32 KiB."""
 
-    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
-        """The block so many places behind one in its chain; None if it is not here, or the chain ends before."""
+    def has_block(self, hash: BlockHash) -> bool:
+        """Whether a block is here."""
 
     def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
         """Verify and append, entries first.  Never raises for bad input.
@@ -169,8 +165,8 @@ class LogState(Protocol):
         `peer`: their sender, in whose room those wait that come too early.
         """
 
-    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
-        """The first missing block of each incomplete chain, `limit` at most."""
+    def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
+        """The blocks that are to be fetched, at most `limit` of those with a number above `behind`, with it.
 
-    def awaits(self, hash: BlockHash) -> bool:
-        """Whether a block is the first missing one of an incomplete chain that may have it."""
+        In the order of the contents; a block may come several times.
+        """

@@ -11,23 +11,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from basefs.errors import DamagedLog, IncompleteContent, InvalidEntry
+from basefs.errors import DamagedLog, IncompleteContent
 from basefs.log import codecs
-from basefs.log.blocks import Block
-from basefs.log.entries import Action
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.blocks import LISTED, Block, Encoded, places
+from basefs.log.entries import Action, Entry
+from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.remembered import Remembered
 
-#: A chain of this many deltas ends with a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
+#: Behind this many deltas comes a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
 #: would save blocks on files that change often, fewer would make them quicker to read.
 MAX_DELTAS = 32
 #: No reader decodes more than this many: other writers may count differently, or mean harm.
 MOST_DELTAS = 64
 #: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
 _BLOCKS_AT_ONCE = 16
-#: Chains whose length and kind are kept in memory, about 250 bytes each.
-_REMEMBERED_CHAINS = 10_000
 #: Writes that are known to be complete, about 100 bytes each.
 _REMEMBERED_COMPLETE = 100_000
 #: Writes of which it is known how many deltas they are behind a keyframe, about 100 bytes each.
@@ -57,7 +55,7 @@ class ContentSource(Protocol):
         """A block, or `None` if it is unknown or damaged."""
 
     def is_complete(self, write: EntryHash) -> bool:
-        """Whether all blocks of a write are here that its size allows."""
+        """Whether all blocks of a write are here."""
 
 
 class Lineages:
@@ -68,8 +66,6 @@ class Lineages:
         self._store = store
         self._lock = lock
         self._complete: set[EntryHash] = set()
-        self._sizes: Remembered[BlockHash, int] = Remembered(_REMEMBERED_CHAINS)
-        self._keyframes: Remembered[BlockHash, bool] = Remembered(_REMEMBERED_CHAINS)
         self._depths: Remembered[EntryHash, int] = Remembered(_REMEMBERED_DEPTHS)
 
     def source(self, entry: EntryHash) -> EntryHash | None:
@@ -109,9 +105,8 @@ class Lineages:
         while current is not None and current.entry.hash not in self._complete:
             if not self._store.is_complete(current.entry.hash):
                 return False
-            first = BlockHash(current.entry.content)
             visited.append(current.entry.hash)
-            if not first or current.kind is not EntryKind.SUCCESSOR or self.is_keyframe(first):
+            if current.kind is not EntryKind.SUCCESSOR or is_keyframe(current.entry):
                 break
             try:
                 base = self.base(current)
@@ -123,35 +118,25 @@ class Lineages:
         self._complete.update(visited)
         return True
 
-    def lacking(self, write: EntryHash) -> set[BlockHash]:
-        """The incomplete chains without which the content of a write entry cannot be read, as far as is known."""
-        found: set[BlockHash] = set()
+    def lacking(self, write: EntryHash) -> set[EntryHash]:
+        """The writes that are not complete of those without which the content of a write entry cannot be read, as far
+        as is known.
+        """
+        found: set[EntryHash] = set()
         hash: EntryHash | None = write
         for _ in range(MOST_DELTAS + 1):
             placed = None if hash is None else self._store.get(hash)
             if placed is None:
                 break
-            first = BlockHash(placed.entry.content)
             if not self._store.is_complete(placed.entry.hash):
-                found.add(first)
-            if not first or self.is_keyframe(first):
+                found.add(placed.entry.hash)
+            if is_keyframe(placed.entry):
                 break
             try:
                 hash = self.base(placed)
             except IncompleteContent:
                 break
         return found
-
-    def is_keyframe(self, first: BlockHash) -> bool:
-        """Whether the chain that this block begins decodes without the content before, or not at all."""
-        known = self._keyframes.get(first)
-        if known is None:
-            block = self._store.block(first)
-            if block is None:
-                return True
-            known = begins_anew(block.data)
-            self._keyframes.keep(first, known)
-        return known
 
     def deltas(self, write: EntryHash) -> int:
         """How many deltas decode the content of a write entry; counts up to `MOST_DELTAS` + 1.
@@ -169,8 +154,7 @@ class Lineages:
             placed = self._store.get(hash)
             if placed is None:
                 raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
-            first = BlockHash(placed.entry.content)
-            if not first or self.is_keyframe(first):
+            if is_keyframe(placed.entry):
                 break
             passed.append(hash)
             hash = self.base(placed)
@@ -193,51 +177,41 @@ class Lineages:
                 if placed is None:
                     raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
                 writes.append(placed)
-                first = BlockHash(placed.entry.content)
-                if not first or self.is_keyframe(first):
+                if is_keyframe(placed.entry):
                     break
                 hash = self.base(placed)
-            delta_bytes += self._chain_size(first, codecs.chain_limit(placed.entry.size))
+            encoded = placed.entry.encoded
+            delta_bytes += 0 if encoded is None else encoded.length
         return Lineage(tuple(writes), delta_bytes)
 
-    def _chain_size(self, first: BlockHash, most: int) -> int:
-        """Bytes of a complete chain, of which there may be `most`."""
-        size = self._sizes.get(first)
-        if size is None:
-            try:
-                size = sum(map(len, self.chain(first, most)))
-            except (DamagedLog, InvalidEntry) as error:
-                raise IncompleteContent(str(error)) from None
-            self._sizes.keep(first, size)
-        return size
+    def encoded(self, encoded: Encoded) -> Iterator[bytes]:
+        """The encoding of a complete content, some blocks at a time.  Takes the lock.
 
-    def chain(self, first: BlockHash, most: int) -> Iterator[bytes]:
-        """The bytes of a chain, some blocks at a time.  Takes the lock.
-
-        Raises `InvalidEntry` where there are more than `most`, whether the rest is here or not, and `DamagedLog` where
-        a block before is missing or damaged.
+        Raises `DamagedLog` where a block is missing or damaged.
         """
-        hash, room = first, most
-        while hash != ZERO_HASH:
-            parts: list[bytes] = []
-            with self._lock:
-                while hash != ZERO_HASH and len(parts) < _BLOCKS_AT_ONCE:
-                    if room <= 0:
-                        raise InvalidEntry(f"its blocks have more than {most} bytes")
-                    block = self._store.block(hash)
-                    if block is None:
-                        raise DamagedLog(f"block {hash.hex()[:12]} is missing or damaged: see 'basefs check'")
-                    parts.append(block.data)
-                    room -= len(block.data)
-                    hash = block.next
-            if room < 0:
-                raise InvalidEntry(f"its blocks have more than {most} bytes")
-            yield b"".join(parts)
+        waiting: list[BlockHash] = []
+        for place in places(encoded.place, self._read):
+            if place.role not in LISTED:
+                waiting.append(place.hash)
+            if len(waiting) == _BLOCKS_AT_ONCE:
+                yield self._joined(waiting)
+                waiting.clear()
+        if waiting:
+            yield self._joined(waiting)
+
+    def _joined(self, hashes: list[BlockHash]) -> bytes:
+        with self._lock:
+            return b"".join(map(self._read, hashes))
+
+    def _read(self, hash: BlockHash) -> bytes:
+        with self._lock:
+            block = self._store.block(hash)
+        if block is None:
+            raise DamagedLog(f"block {hash.hex()[:12]} is missing or damaged: see 'basefs check'")
+        return block.data
 
 
-def begins_anew(chain: bytes) -> bool:
-    """Whether a chain that begins so decodes without the content before, or not at all."""
-    try:
-        return codecs.is_keyframe(chain[:1])
-    except InvalidEntry:
-        return True
+def is_keyframe(write: Entry) -> bool:
+    """Whether the content of a write decodes without the one before, or not at all."""
+    encoded = write.encoded
+    return encoded is None or codecs.is_keyframe(encoded.codec)

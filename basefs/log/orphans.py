@@ -1,8 +1,8 @@
 """Orphans: entries and blocks that arrived too early, kept in bounded memory (docs/formats.md, section 4).
 
-Gossip has no order.  An entry may come before its parent or before the grant of its key, a block before the one that
-names it.  None of that can be verified yet, so none of it reaches the disk.  Each peer has a room for its entries: a
-peer that sends rubbish pushes out its own rubbish, and however many peers send some, the fullest room loses first.
+Gossip has no order.  An entry may come before its parent or before the grant of its key, a block before the list or
+entry that names it.  None of that is wanted yet, so none of it reaches the disk.  Each peer has a room for its entries:
+a peer that sends rubbish pushes out its own rubbish, and however many peers send some, the fullest room loses first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class Orphans:
-    """Entries waiting for a parent or a key, and blocks waiting for their turn.
+    """Entries waiting for a parent or a key, and blocks waiting for what names them.
 
     Attributes:
         dropped: entries and blocks that had to make room.
@@ -78,7 +78,7 @@ class Orphans:
         return entry
 
     def hold_block(self, block: Block) -> None:
-        """Keep a block that no chain waits for yet."""
+        """Keep a block that no write lacks yet."""
         hash = block.hash
         if hash in self._blocks:
             return
@@ -88,6 +88,10 @@ class Orphans:
             _, dropped = self._blocks.popitem(last=False)
             self._block_bytes -= len(dropped.data)
             self.dropped += 1
+
+    def holds(self, hash: BlockHash) -> bool:
+        """Whether the block with this hash is kept."""
+        return hash in self._blocks
 
     def release_block(self, hash: BlockHash) -> Block | None:
         """The block with this hash, no longer kept, or `None`."""

@@ -1,7 +1,7 @@
 """Paths: every path that an entry ever named, and the Merkle tree over them (docs/formats.md, section 7).
 
 Invariant: after a transaction the sum of a path is that of the contributions at and below it, and its hash follows from
-the sum.  `store` and `chains` decide the contribution of an entry.
+the sum.  Each entry contributes its hash.
 
 Most paths are files with a single entry: instead of the sum, their row has that one contribution.
 """
@@ -132,10 +132,6 @@ class Paths:
         before = self._pending.get(path_id)
         self._pending[path_id] = (addend(hash), hash) if before is None else (before[0] + addend(hash), b"")
 
-    def withdraw(self, path_id: int, hash: bytes) -> None:
-        """Take a hash that was added away from a path, likewise."""
-        self._pending[path_id] = self._pending.get(path_id, (0, b""))[0] - addend(hash), b""
-
     def flush(self) -> None:
         """Write the pending changes, at the end of a transaction."""
         pending, self._pending = self._pending, {}
@@ -145,7 +141,6 @@ class Paths:
             for path_id, (change, alone) in pending.items():
                 before = self._sum(path_id)
                 total = (sum_of(before) + change) & SUM_MASK if before or not alone else change
-                # A path is back to nothing where what has stalled goes on, and then begins anew.
                 after = b"" if not total else alone if not before and alone else total.to_bytes(SUM_SIZE, "big")
                 rows.append((sum_hash(total), after, path_id))
                 self._sums.keep(path_id, after)

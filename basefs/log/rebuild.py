@@ -87,7 +87,8 @@ class Rebuild:
         Args:
             source: the log to read.
             store: an empty one.
-            keep_blocks: whether to copy the data of blocks; otherwise only their order in chains, and their sizes.
+            keep_blocks: whether to copy the data of all blocks; otherwise only of those that may be lists, and the
+                sizes of the others.
             progress: called with the number of rows done since the last call.
         """
         self._source = source
@@ -196,9 +197,9 @@ class Rebuild:
                     self._find("blocks", seq, "it does not match its hash", lost=True)
                 elif size != len(block.data):
                     self._find("blocks", seq, "its size does not match its data")
-                rows.append((block.hash, len(block.data), data if self._keep_blocks else data[: HASH_SIZE + 1]))
+                rows.append((block.hash, len(data), data if self._keep_blocks or not len(data) % HASH_SIZE else b""))
             with self._store.transaction():
-                self._store.chains.copy_rows(rows)
+                self._store.blocks.copy_rows(rows)
             self._progress(len(batch))
 
     # -- entries ------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ CREATE INDEX entries_path ON entries (path);
 CREATE INDEX entries_keys ON entries (seq) WHERE kind = 2;
 -- The first grant with a quota makes `entries_signer`, an index by fingerprint (`basefs/log/store.py`).
 
--- Encoded blocks: `data` is next hash and data, `size` the bytes of the latter.
+-- Blocks: `size` is the number of bytes of `data`.
 CREATE TABLE blocks (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE UNIQUE INDEX blocks_hash ON blocks (hash);
 
@@ -34,30 +34,26 @@ CREATE TABLE paths (
 );
 CREATE UNIQUE INDEX paths_name ON paths (parent, name);
 
--- The chains that writes name and that are not complete: one row all that wait for one block behind the same last one,
--- in the same state, wherever they begin:
---   missing  hash of the block that they wait for
---   last     hash of the last block before that one; zero if none
---   blocks   number of blocks up to `last`, from where the row began to count
---   held     bytes of data in them
---   stalled  0 receiving; in the Merkle tree: 1 stalled, 2 no room, 3 withheld
---   changed  UNIX seconds of the last arrival
-CREATE TABLE chains (
-    id INTEGER PRIMARY KEY, missing BLOB NOT NULL, last BLOB NOT NULL, blocks INTEGER NOT NULL, held INTEGER NOT NULL,
-    stalled INTEGER NOT NULL, changed REAL NOT NULL
-);
-CREATE UNIQUE INDEX chains_missing ON chains (missing, last, stalled);
--- The write entries that are not complete, each with its row in `chains`:
---   first    hash of the first block, as the entry names it
---   blocks   of the blocks that the row counts, those before `first`; less than nothing if it counts from behind it on
---   held     bytes of data in them
---   due      bytes that the row counts once the entry has all that its size allows
+-- The write entries that are not complete:
+--   root, length  as the entry names its encoded content
+--   state         0 wanted, 1 withheld, 2 spoiled (`basefs/log/missing.py`)
+--   since         UNIX seconds when the entry came
 CREATE TABLE waiting (
-    entry BLOB PRIMARY KEY, first BLOB NOT NULL, chain INTEGER NOT NULL, blocks INTEGER NOT NULL, held INTEGER NOT NULL,
-    due INTEGER NOT NULL
+    entry BLOB PRIMARY KEY, root BLOB NOT NULL, length INTEGER NOT NULL, state INTEGER NOT NULL, since REAL NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX waiting_first ON waiting (first);
-CREATE INDEX waiting_due ON waiting (chain, due);
+CREATE INDEX waiting_root ON waiting (root);
+-- The blocks below wanted writes that are not here, or are lists below which some are not:
+--   block, role  hash of the block, and its meaning (`basefs/log/blocks.py`)
+--   above        hash of the list or write entry that names it
+--   size, exact  bytes that it has, or if not exact the most that it may have
+--   here         whether it is here
+-- No number comes twice: sessions remember up to where they have asked.
+CREATE TABLE missing (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, block BLOB NOT NULL, role INTEGER NOT NULL, above BLOB NOT NULL,
+    size INTEGER NOT NULL, exact INTEGER NOT NULL, here INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX missing_block ON missing (block, role, above);
+CREATE INDEX missing_above ON missing (above, role);
 
 -- Keys that any accepted grant names, and where; signatures are checked against them.
 CREATE TABLE granted (path INTEGER NOT NULL, fingerprint BLOB NOT NULL, public BLOB NOT NULL,

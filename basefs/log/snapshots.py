@@ -17,12 +17,12 @@ from types import TracebackType
 from basefs.errors import StoreError
 from basefs.log.blocks import Block
 from basefs.log.cache import ContentCache
-from basefs.log.chains import BLOCK_QUERY, UNTOLD, WANTED, ChainState, decoded_block, next_of
 from basefs.log.contents import Contents
 from basefs.log.database import Database
 from basefs.log.entries import Entry, hash_of
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Listing
+from basefs.log.missing import BLOCK_QUERY, decoded_block
 from basefs.log.paths import Paths
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.remembered import Remembered
@@ -93,20 +93,6 @@ class Snapshot:
             self._database.report_damage("entry", hash)
             return None
         return data
-
-    def waiting_at(self, path_id: int) -> tuple[list[EntryHash], list[tuple[EntryHash, BlockHash]]]:
-        """The incomplete writes of a path: those *receiving*, and those *stalled* with their last block's hash.
-
-        Those that are withheld or have no room are neither: in the tree they are like complete ones.
-        """
-        rows = self.db.execute(
-            "SELECT w.entry, c.last, c.stalled FROM waiting w JOIN entries e ON e.hash = w.entry "
-            "JOIN chains c ON c.id = w.chain WHERE e.path = ?",
-            (path_id,),
-        ).fetchall()
-        receiving = [EntryHash(entry) for entry, _, state in rows if state == ChainState.RECEIVING]
-        stalled = [(EntryHash(entry), BlockHash(last)) for entry, last, state in rows if state == ChainState.STALLED]
-        return receiving, stalled
 
 
 class _Loan:
@@ -256,15 +242,8 @@ class SnapshotReader:
             if path_id is None:
                 return None
             entries = snapshot.entries_at(path_id)
-            receiving, stalled = snapshot.waiting_at(path_id)
             children = snapshot.paths.children(path_id)
-        left_out = {*receiving, *(entry for entry, _ in stalled)}
-        return Listing(
-            entries=tuple(hash for hash in entries if hash not in left_out),
-            receiving=tuple(receiving),
-            stalled=tuple(stalled),
-            children=tuple(children),
-        )
+        return Listing(entries=tuple(entries), children=tuple(children))
 
     def walk(self, path: Path) -> Iterator[bytes]:
         """The encoded entries of a path and of all below it, parents first; looks at one path at a time."""
@@ -299,32 +278,16 @@ class SnapshotReader:
             return None
         return bytes(row[0])
 
-    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
-        """The block so many places behind one in its chain; `None` if it is not here, or the chain ends before."""
+    def has_block(self, hash: BlockHash) -> bool:
+        """Whether a block is here."""
         with self._connected() as snapshot:
-            for _ in range(count):
-                # Not verified: the peer that asks verifies each block that it gets.
-                following = next_of(snapshot.db, hash)
-                if following is None:
-                    return None
-                hash = following
-            return None if next_of(snapshot.db, hash) is None else hash
+            return snapshot.db.execute("SELECT 1 FROM blocks WHERE hash = ?", (hash,)).fetchone() is not None
 
-    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
-        """The blocks that incomplete chains wait for, at most `limit` of them."""
-        with self._connected() as snapshot:
-            rows = snapshot.db.execute(
-                f"SELECT DISTINCT missing FROM chains WHERE {WANTED} LIMIT ?", (limit,)
-            ).fetchall()
-        return tuple(BlockHash(missing) for (missing,) in rows)
+    def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
+        """The blocks that wanted writes lack, at most `limit` of those with a number above `behind`, with it.
 
-    def awaits(self, hash: BlockHash) -> bool:
-        """Whether an incomplete chain waits for a block and may have it."""
+        In the order of the contents; a block has a number for each list that names it.
+        """
+        query = "SELECT seq, block FROM missing WHERE seq > ? AND NOT here ORDER BY seq LIMIT ?"
         with self._connected() as snapshot:
-            query = f"SELECT 1 FROM chains WHERE missing = ? AND {WANTED} LIMIT 1"
-            return snapshot.db.execute(query, (hash,)).fetchone() is not None
-
-    def is_settled(self) -> bool:
-        """Whether the root hash tells what is missing of all contents, but for those that nothing shows."""
-        with self._connected() as snapshot:
-            return snapshot.db.execute(f"SELECT 1 FROM chains WHERE {UNTOLD} LIMIT 1").fetchone() is None
+            return [(seq, BlockHash(block)) for seq, block in snapshot.db.execute(query, (behind, limit)).fetchall()]

@@ -5,7 +5,7 @@ Invariants
 1. `entries` and `blocks` only grow; triggers refuse every UPDATE and DELETE.  The other tables are derived from them
    and change in the same transaction.
 2. An entry is stored after its parent.  So every entry has a path.
-3. An entry contributes its hash to the Merkle tree (`paths`), a write only once it is complete (`chains`).
+3. An entry contributes its hash to the Merkle tree (`paths`), a write also while blocks of it are missing (`missing`).
 4. A row whose content does not match its hash is never returned, see `database`.
 
 Not thread-safe: `Replica` holds its lock around every call.
@@ -23,13 +23,13 @@ from pathlib import Path
 from basefs.errors import DamagedLog, InvalidEntry
 from basefs.log.arrivals import Arrivals
 from basefs.log.blocks import Block
-from basefs.log.chains import Chains, ChainState
 from basefs.log.database import Database
 from basefs.log.detached import Detached
 from basefs.log.entries import Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.interface import Digest
+from basefs.log.missing import BlockStore
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
 from basefs.log.receipts import Receipts
@@ -54,7 +54,7 @@ class Store:
     Attributes:
         database: the file, its transactions and its durability.
         paths: the Merkle tree.
-        chains: blocks, and which of them are missing.
+        blocks: blocks, and which of them are missing.
         granted: the keys that a signature may be of.
         arrivals: when entries came.
         detached: intact entries whose parent or grant was lost.
@@ -69,7 +69,7 @@ class Store:
         self.database = Database(path, create=create)
         self._db = self.database.main
         self.paths = Paths(self._db)
-        self.chains = Chains(self.database, self.paths)
+        self.blocks = BlockStore(self.database)
         self.granted = Granted(self._db, self.paths)
         self.arrivals = Arrivals(self._db)
         self.detached = Detached(self._db)
@@ -98,7 +98,7 @@ class Store:
         """Load the state in memory; also after a failed transaction."""
         self._rollbacks += 1
         self._recent.clear()
-        self.chains.load()
+        self.blocks.load()
         self.granted.load()
         self.detached.load()
         query = "SELECT 1 FROM sqlite_master WHERE name = 'entries_signer'"
@@ -133,7 +133,8 @@ class Store:
             raise
 
     def _digest(self) -> Digest:
-        return Digest(self.paths.root_hash(), self.entry_count(), self.chains.without_room)
+        missing = self.blocks.lacking
+        return Digest(self.paths.root_hash(), self.entry_count(), missing if self.blocks.lacks_room else 0, missing)
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -214,11 +215,11 @@ class Store:
 
     def block(self, hash: BlockHash) -> Block | None:
         """A block, or `None` if it is unknown or damaged."""
-        return self.chains.block(hash)
+        return self.blocks.block(hash)
 
     def is_complete(self, write: EntryHash) -> bool:
-        """Whether all blocks of a write are here that its size allows."""
-        return self.chains.is_complete(write)
+        """Whether all blocks of a write are here."""
+        return self.blocks.is_complete(write)
 
     def _remember(self, placed: Placed | None) -> Placed | None:
         if placed is not None:
@@ -422,8 +423,8 @@ class Store:
             self._unresolved.discard(entry.hash)
             cursor = self._db.execute("UPDATE links SET path = ? WHERE target = ?", (placed.path_id, entry.hash))
             self._linked[placed.path_id] = self._linked.get(placed.path_id, 0) + cursor.rowcount
-        if entry.action is not Action.WRITE or not entry.content or self.chains.open(placed, now, complete, needed):
-            self.paths.contribute(placed.path_id, entry.hash)
+        self.blocks.open(placed, now, complete, needed)
+        self.paths.contribute(placed.path_id, entry.hash)
         if placed.kind is EntryKind.SUCCESSOR:
             # Few other entries will build on that one.
             self._recent.pop(entry.parent, None)
@@ -442,34 +443,20 @@ class Store:
     def set_limits(self, limits: DiskLimits) -> None:
         """Keep the contents of others within limits from now on."""
         self.reserve = Reserve(self.database.path, limits)
+        self.review()
 
-    def review(self, now: float) -> int:
-        """Let contents wait once a limit is reached, or have them come again, in a transaction of its own.
-
-        Returns how many come again.
-        """
+    def review(self) -> int:
+        """Let contents wait once a limit is reached, or have them come again; returns how many come again."""
         reached = self.reserve.reached()
-        if bool(reached) == self.chains.lacks_room:
+        if bool(reached) == self.blocks.lacks_room:
             return 0
-        with self.transaction():
-            count = self.chains.set_lacks_room(bool(reached), now=now)
+        self.blocks.lacks_room = bool(reached)
+        self.committed = self._digest()
         if reached:
             log.info("no room for contents: %s is reached, those of other nodes wait", reached)
             return 0
-        log.info("room for contents again: %d that have waited are fetched", count)
-        return count
-
-    def stall(self, *, older_than: float) -> int:
-        """Chains without a block since `older_than` (UNIX seconds) become *stalled*, in a transaction of its own.
-
-        Returns how many.  From then on the Merkle tree shows the gap, so that the next sync closes it.
-        """
-        overdue = self.chains.overdue(older_than)
-        if overdue:
-            with self.transaction():
-                for first in overdue:
-                    self.chains.set_state(first, ChainState.STALLED, now=older_than)
-        return len(overdue)
+        log.info("room for contents again: %d that have waited are fetched", self.blocks.lacking)
+        return self.blocks.lacking
 
 
 def _within(directories: Collection[EntryHash] | None) -> tuple[str, Collection[EntryHash]]:

@@ -18,8 +18,8 @@ def blocks(target: str, as_json: bool) -> None:
     """List the contents of NAME that are incomplete on this node, and how much of each has arrived.
 
     PROGRESS: receiving; stalled (no block has arrived for a while); no room (max_log_bytes or min_free is reached);
-    withheld (no file shows it, because its key is not valid there). Until a content is complete, the file shows the
-    previous one.
+    withheld (no file shows it, because its key is not valid there); spoiled (a block of another size than the entry
+    states). Until a content is complete, the file shows the previous one.
 
     BLOCKS and BYTES have arrived so far; SIZE is that of the file. BYTES may stay below it, because blocks are
     compressed, or are differences from an earlier content. LAST is the time since the last block. Complete contents are

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from basefs.log.blocks import Block
 from basefs.log.entries import Entry
-from basefs.log.hashes import BlockHash, EntryHash
+from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.view.changes import Change
 
@@ -25,7 +25,7 @@ class Applied:
         new_blocks: how many blocks from other nodes were stored.
         local: whether this node signed them.
         missing_parents: parents to ask for; of one transaction, also what a later one of the same call may bring.
-        missing_blocks: the first missing block of each chain that was left incomplete, likewise.
+        lacks_blocks: whether contents that were begun or continued may lack blocks.
         rejected: why entries or blocks were refused, one reason each.
         ungranted: how many of them are entries of a key that is granted nowhere, as far as is known here.
         changes: what became of the live paths that anybody has looked at, or with `observe` of all, in an order that
@@ -39,7 +39,7 @@ class Applied:
     large: bool = False
     new_blocks: int = 0
     missing_parents: tuple[EntryHash, ...] = ()
-    missing_blocks: tuple[BlockHash, ...] = ()
+    lacks_blocks: bool = False
     rejected: tuple[str, ...] = ()
     ungranted: int = 0
     changes: tuple[Change, ...] = ()
@@ -49,7 +49,6 @@ class Applied:
     def all_of(cls, parts: Sequence[Applied], store: Store) -> Applied:
         """What the transactions of one delivery did, taken together; `store`: the log after the last one."""
         parents = dict.fromkeys(parent for part in parts for parent in part.missing_parents)
-        blocks = dict.fromkeys(block for part in parts for block in part.missing_blocks)
         return cls(
             commit=parts[-1].commit,
             entries=tuple(entry for part in parts for entry in part.entries),
@@ -58,7 +57,7 @@ class Applied:
             local=False,
             new_blocks=sum(part.new_blocks for part in parts),
             missing_parents=tuple(parent for parent in parents if parent not in store),
-            missing_blocks=tuple(block for block in blocks if store.chains.block(block) is None),
+            lacks_blocks=any(part.lacks_blocks for part in parts) and bool(store.blocks.lacking),
             rejected=tuple(reason for part in parts for reason in part.rejected),
             ungranted=sum(part.ungranted for part in parts),
             changes=tuple(change for part in parts for change in part.changes),

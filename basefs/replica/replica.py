@@ -23,7 +23,7 @@ import pathlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -40,16 +40,16 @@ from basefs.errors import (
 )
 from basefs.log.blocks import Block
 from basefs.log.cache import ContentCache
-from basefs.log.chains import Incomplete
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder, NotEncoded
 from basefs.log.entries import Action, Entry, hash_of
 from basefs.log.guard import Guard
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.intake import Delivery, Intake, Newcomer
 from basefs.log.interface import AddResult, Digest, Listing
 from basefs.log.keys import SigningKey
+from basefs.log.missing import Incomplete
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
 from basefs.log.receipts import Receipt
@@ -158,7 +158,7 @@ class Replica:
         #: monotonic seconds.
         self._reviewed = 0, 0
         self._next_review = 0.0
-        self.audit = ViewAudit(self.root_hash, self._peek, self.has_all_needed)
+        self.audit = ViewAudit(self._audited, self._peek, self._knows_needs)
         try:
             with self._lock:
                 if self._store.entry_count():
@@ -340,7 +340,7 @@ class Replica:
     def _store_blocks(self, blocks: Sequence[Block]) -> None:
         """Store some blocks of a content whose entry comes later."""
         with self._write_lock:
-            if not self._store.chains.store_aside(blocks):
+            if not self._store.blocks.store_aside(blocks):
                 # Another node writes the same content, and its entry waits for these.
                 with self._lock:
                     self._put(replace(self._write(Draft(blocks=list(blocks), large=True)), blocks=()))
@@ -382,7 +382,7 @@ class Replica:
             with self._write_lock, self._lock:
                 enough = partial(self._has_held_long, self._steady())
                 now = self._clock()
-                self._store.review(now)
+                self._store.review()
                 needs = None if everything else self._is_soon_needed
                 batch = Intake(self._store, self._orphans, self._newcomer, now=now, local=False, needs=needs)
                 with self._store.transaction():
@@ -409,7 +409,7 @@ class Replica:
         can be seen.
         """
         self._snapshots.remember(applied.entries)
-        is_news = bool(applied.entries or applied.completed or applied.missing_parents or applied.missing_blocks)
+        is_news = bool(applied.entries or applied.completed or applied.missing_parents or applied.lacks_blocks)
         if is_news:
             if self._feed.delivered == self._feed.last:
                 self._changed.clear()
@@ -447,7 +447,7 @@ class Replica:
     def _write(self, draft: Draft) -> Applied:
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         with self._store.transaction():
-            # Blocks first: a chain that is complete when its entry comes never waits.
+            # Blocks first: a write whose blocks are here when it comes never waits.
             batch.add_own_blocks(draft.blocks)
             batch.add_entries(draft.entries, "")
         return self._taken(batch, draft)
@@ -469,7 +469,7 @@ class Replica:
             new_blocks=batch.new_blocks,
             # The others came in the same transaction.  The log is not asked: it must not fail after the commit.
             missing_parents=tuple(parent for parent in batch.missing_parents if parent not in accepted),
-            missing_blocks=tuple(hash for hash in batch.missing_blocks if self._store.chains.admits(hash)),
+            lacks_blocks=batch.lacks_blocks and bool(self._store.blocks.lacking) and not self._store.blocks.lacks_room,
             rejected=tuple(batch.rejected),
             ungranted=batch.ungranted,
             changes=changes,
@@ -538,24 +538,26 @@ class Replica:
                 self._store.database.mark_unsynced()
                 raise
 
-    def stall(self, seconds: float) -> int:
-        """Chains without a block for that long become *stalled* (paper, section 3.2.2), and withheld ones go on once
-        there is room.  Returns how many should be asked for again.
-        """
+    def look_again(self, seconds: float) -> int:
+        """How many contents should be asked for again: no block came for that long, or there is room or need again."""
         with self._write_lock, self._lock:
-            now = self._clock()
-            again = self._store.review(now) + self._store.stall(older_than=now - seconds)
+            again = self._store.review() + self._store.blocks.stopped(self._clock(), seconds)
         return again + self.review_needs()
 
     def _is_soon_needed(self, write: Placed) -> bool:
         """Whether a content should come at once, by a quick look at its key; `review_needs` looks again."""
         return self._live is None or self._quick_look.is_needed(self._store, self._live.tree, write)
 
-    def has_all_needed(self) -> bool:
-        """Whether the view lacks no content that another node with the same log may show."""
-        if self._store.chains.any_withheld and self._reviewed != self._needs_version:
-            return False
-        return self._snapshots.is_settled()
+    def _audited(self) -> bytes:
+        """The root hash, or where contents are missing another one: what is shown follows from it."""
+        with self._lock:
+            # Both of one commit: of two, it would say that contents are shown which are not.
+            root, lacking = self._store.committed.root, self._store.blocks.lacking_hash()
+        return sha224(root + lacking) if lacking else root
+
+    def _knows_needs(self) -> bool:
+        """Whether it is known which contents are needed, of the log as it is now."""
+        return not self._store.blocks.withheld or self._reviewed == self._needs_version
 
     @property
     def _needs_version(self) -> tuple[int, int]:
@@ -573,23 +575,32 @@ class Replica:
             seen = self._needs_version
             if self._live is None or seen == self._reviewed:
                 return 0
-            waiting = self._store.chains.waiting_writes()
+            waiting = self._store.blocks.waiting_writes()
             # What comes meanwhile causes another review.
             needs = Needs(self._store, self._contents, self._view.tree)
-        found = {first: False for writes in waiting.values() for first in writes.values()}
+        found = dict.fromkeys((write for writes in waiting.values() for write in writes), False)
         while waiting:
             self._let_others()
             with self._lock:
                 since = self._steady()
                 while waiting and self._steady() - since < LONG_HOLD:
                     path_id, writes = waiting.popitem()
-                    found.update((writes[write], True) for write in needs.of(path_id, writes))
+                    found.update(dict.fromkeys(needs.of(path_id, writes), True))
         count = 0
         if found:
-            with self._write_lock, self._lock, self._store.transaction():
-                count = self._store.chains.set_needed(found, now=self._clock())
+            count = self._set_needed(found)
         self._reviewed = seen
         self._next_review = started + 10 * (self._steady() - started)
+        return count
+
+    def _set_needed(self, needed: Mapping[EntryHash, bool]) -> int:
+        with self._write_lock, self._lock:
+            batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=False)
+            with self._store.transaction():
+                count, completed = self._store.blocks.set_needed(needed)
+            batch.completed += completed
+            self._put(self._taken(batch))
+        self._feed.deliver()
         return count
 
     def limit_reached(self) -> str:
@@ -625,7 +636,7 @@ class Replica:
         return AddResult(
             accepted=len(applied.entries) + applied.new_blocks,
             missing_parents=applied.missing_parents,
-            missing_blocks=applied.missing_blocks,
+            lacks_blocks=applied.lacks_blocks,
             rejected=(*rejected, *applied.rejected),
             ungranted=applied.ungranted,
             unsupported=unsupported,
@@ -636,7 +647,7 @@ class Replica:
         with self._lock:
             return {
                 "entries": self._store.entry_count(),
-                "blocks": self._store.chains.total(),
+                "blocks": self._store.blocks.total(),
                 "orphans": len(self._orphans),
                 "bytes": sum(file.stat().st_size for file in self.directory.glob(f"{LOG_FILE}*")),
             }
@@ -919,8 +930,14 @@ class Replica:
         return self._store.committed[0]
 
     def digest(self) -> Digest:
-        """See `LogState`."""
-        return self._store.committed
+        """See `LogState`.  A content counts as missing until it is known whether it is needed."""
+        digest = self._store.committed
+        withheld = 0 if self._knows_needs() else self._store.blocks.withheld
+        return digest._replace(missing=digest.missing + withheld) if withheld else digest
+
+    def lacking(self) -> int:
+        """How many contents are needed and not here, as far as is known."""
+        return self._store.committed.missing
 
     def path_hash(self, path: Path) -> bytes:
         """Merkle hash of a path; zero where it is unknown."""
@@ -946,17 +963,15 @@ class Replica:
         """The encoding of a block, `None` if it is unknown."""
         return self._snapshots.block(hash)
 
-    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
-        """The block so many places behind one in its chain; `None` if it is not here, or the chain ends before."""
-        return self._snapshots.block_behind(hash, count)
+    def has_block(self, hash: BlockHash) -> bool:
+        """Whether a block is here."""
+        return self._snapshots.has_block(hash)
 
-    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
-        """The first missing block of each incomplete chain, at most `limit`."""
-        return self._snapshots.missing_blocks(limit)
-
-    def awaits(self, hash: BlockHash) -> bool:
-        """Whether an incomplete chain waits for a block and may have it."""
-        return self._snapshots.awaits(hash)
+    def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
+        """See `LogState`."""
+        if self._store.blocks.lacks_room or not self._store.blocks.lacking:
+            return []
+        return self._snapshots.missing_blocks(limit, behind)
 
     # -- for people ---------------------------------------------------------------------------------------------------
 
@@ -970,7 +985,7 @@ class Replica:
         """The writes whose content is not complete, with their paths; those that changed last first."""
         with self._lock:
             found = []
-            for incomplete in self._store.chains.incomplete():
+            for incomplete in self._store.blocks.incomplete(self._clock()):
                 placed = self._store.get(incomplete.entry)
                 if placed is not None:
                     found.append((self._store.paths.path_of(placed.path_id), placed.entry, incomplete))

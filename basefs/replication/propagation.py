@@ -33,7 +33,7 @@ from basefs.sync.session.states import Phase
 
 log = logging.getLogger(__name__)
 
-#: Seconds without a block until an incomplete file shows in the Merkle tree (paper, section 3.2.2, the time t).
+#: Seconds without a block until what is missing of contents is fetched anew (paper, section 3.2.2, the time t).
 STALL_SECONDS = 5.0
 #: Seconds that the blocks of a gossiped file may take before they are fetched.
 BLOCK_PATIENCE = 1.5
@@ -227,7 +227,7 @@ class Propagation:
         lacking = [event.origin for event in events if any(parent_of(entry) in missing for entry in event.entries)]
         for origin in dict.fromkeys(lacking):
             self._pull(origin, "a missed parent", jitter=self._pull_jitter)
-        if result.missing_blocks and not missing:
+        if result.lacks_blocks and not missing:
             self._loop.call_later(BLOCK_PATIENCE, self._pull_blocks, events[-1].origin)
 
     def on_gap(self, address: tuple[str, int]) -> None:
@@ -322,11 +322,11 @@ class Propagation:
         except AgentError as error:
             log.debug("%s", error)
 
-    async def check_stalled(self) -> None:
-        """Call now and then: files whose blocks stopped coming are fetched."""
+    async def look_again(self) -> None:
+        """Call now and then: contents whose blocks stopped coming are fetched."""
         # In a worker thread: while much arrives, who writes to the log waits for seconds on a busy machine.
-        if await asyncio.to_thread(self._replica.stall, STALL_SECONDS):
-            self._pull(None, "a stalled file", jitter=0.0)
+        if await asyncio.to_thread(self._replica.look_again, STALL_SECONDS):
+            self._pull(None, "a content that stopped", jitter=0.0)
 
     async def audit(self) -> None:
         """Call now and then: what is shown here is hashed, so that sessions can compare it."""

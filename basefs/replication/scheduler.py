@@ -2,7 +2,7 @@
 
 Six reasons lead to a session, and all of them share one queue, one table of what is running, and one limit:
 
-    NEWS        gossip, a join or a stalled file points to a peer, or to any
+    NEWS        gossip, a join or a content that stopped points to a peer, or to any
     GAP         a neighbour advertises a log that differs, and nothing has come by the push session
     CONTENT     blocks are missing that no session brings: other peers may have them
     PERIODIC    one random peer every few seconds, the longest unmet first (paper, section 3.2.2)
@@ -45,8 +45,8 @@ GAP_PATIENCE = 2.0
 CONTENT_PAUSE = 0.05
 #: Peers asked in vain until it is left to the sessions that there are anyway, or until something else is missing.
 CONTENT_TRIES = 7
-#: Pieces that have come until others are asked again: while a content is new to all, they have nothing of what follows.
-MOVED_ON = 64
+#: Blocks that have come until others are asked again: while a content is new to all, they have nothing of what follows.
+MOVED_ON = 64 * 32
 #: Seconds until a lost peer is tried, from one attempt to the next at the most, and the growth between.  Serf tries a
 #: failed member every 30 s and does not notice a short cut at all; an attempt costs one TCP SYN.
 LOST_FIRST = 1.0
@@ -94,15 +94,15 @@ class Sessions(Protocol):
         """The blocks that no session is bringing."""
 
     @property
-    def wants_pieces(self) -> bool:
-        """Whether a content comes in pieces of which some could come from another peer."""
+    def wants_more(self) -> bool:
+        """Whether contents come of which another peer could bring some."""
 
     @property
-    def pieces(self) -> int:
-        """How many pieces have come."""
+    def blocks(self) -> int:
+        """How many blocks have come."""
 
-    def brings_pieces(self, peer: Address) -> bool:
-        """Whether some session asks a peer for pieces."""
+    def brings_blocks(self, peer: Address) -> bool:
+        """Whether some session asks a peer for blocks."""
 
     @property
     def standing(self) -> list[Address]:
@@ -164,10 +164,10 @@ class PullScheduler:
         self._arrived = 0
         self._arrived_at = -QUIET
         self._counted_since = 0.0
-        #: Attempts to find a content in vain, for which blocks, after how many pieces, and with whom last.
+        #: Attempts to find a content in vain, for which blocks, after how many blocks, and with whom last.
         self._tries = 0
         self._sought: set[BlockHash] = set()
-        self._pieces_then = 0
+        self._blocks_then = 0
         self._asked_last: Address | None = None
 
     def start(self, now: float) -> None:
@@ -230,7 +230,7 @@ class PullScheduler:
 
         Returns the peers whose sessions are superfluous now: they let this node wait.
         """
-        if phase is Phase.WAITING or sessions.wants_pieces:
+        if phase is Phase.WAITING or sessions.wants_more:
             self._seek(now, sessions)
         running = self._running.get(peer)
         if running is None:
@@ -249,7 +249,7 @@ class PullScheduler:
         """A session has ended, or has begun to stand, whichever side opened it."""
         if result.reason is Reason.COMPLETE:
             self._meet(peer, now)
-        if result.counters.blocks_received > 0:
+        if result.counters.blocks_received > 0 or sessions.missing():
             self._seek(now, sessions)
 
     def ended(self, pull: Pull, now: float, sessions: Sessions) -> None:
@@ -276,7 +276,7 @@ class PullScheduler:
         """Some of a content may be missing."""
         if (None, Why.CONTENT) in self._queue:
             return
-        moved_on = sessions.pieces - self._pieces_then >= MOVED_ON
+        moved_on = sessions.blocks - self._blocks_then >= MOVED_ON
         if self._tries and (moved_on or not self._sought.issuperset(sessions.missing())):
             # A content has moved on, or another one is missing.  What nobody can complete is not looked for again only
             # because a session brings something else: on a busy cluster that would never end.
@@ -379,15 +379,15 @@ class PullScheduler:
     def _source(self, now: float, sessions: Sessions) -> Address | None:
         """Another peer that may have some of a content."""
         missing = sessions.missing()
-        if not missing and not sessions.wants_pieces:
+        if not missing and not sessions.wants_more:
             return None
         self._sought.update(missing)
-        self._pieces_then = sessions.pieces
+        self._blocks_then = sessions.blocks
         queued = {peer for peer, why in self._queue if why is Why.NEWS}
         others = [
             peer
             for peer in self._peers()
-            if not (peer in self._running or peer in queued or sessions.avoids(peer) or sessions.brings_pieces(peer))
+            if not (peer in self._running or peer in queued or sessions.avoids(peer) or sessions.brings_blocks(peer))
             and peer != self._asked_last
         ]
         self._tries += 1

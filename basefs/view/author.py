@@ -20,7 +20,7 @@ from basefs.errors import (
     StoreError,
     TooLarge,
 )
-from basefs.log.codecs import MAX_CONTENT_BYTES
+from basefs.log.blocks import MAX_CONTENT_BYTES
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder
@@ -366,12 +366,12 @@ class Author:
         base: EntryHash | None,
         mtime: int | None,
     ) -> Entry:
-        encoded = self._encoder.encoded(content, base)
-        extensions = Extensions(content.size, mtime)
-        entry = key.sign(parent, self._signer.now(), Action.WRITE, name, encoded.first, extensions)
+        found = self._encoder.encoded(content, base)
+        named = b"" if found.encoded is None else found.encoded.encode()
+        entry = key.sign(parent, self._signer.now(), Action.WRITE, name, named, Extensions(content.size, mtime))
         draft.entries.append(entry)
-        draft.blocks.extend(encoded.blocks)
-        draft.large |= encoded.is_stored
+        draft.blocks.extend(found.blocks)
+        draft.large |= found.is_stored
         draft.contents[entry.hash] = content
         return entry
 

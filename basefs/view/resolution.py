@@ -460,8 +460,7 @@ class Resolver:
 
     def is_withheld(self, write: EntryHash) -> bool:
         """Whether the content of a write cannot be read only because some of it is not fetched, as nothing shows it."""
-        is_withheld = self._store.chains.is_withheld
-        return {is_withheld(first) for first in self._lineages.lacking(write)} == {True}
+        return set(map(self._store.blocks.is_withheld, self._lineages.lacking(write))) == {True}
 
     def linked(self, target: EntryHash, hops: int = 0) -> State:
         """The current state of the file that an entry belongs to, whatever became of that entry's own name.

@@ -32,14 +32,14 @@ NEW: dict[str, _Encode] = {
     "zlib": codecs.ZLIB.encode,
     "lzma": lambda new, _: lzma.compress(new),
     "bsdiff4": lambda new, _: codecs.BSDIFF.encode(new, b""),
-    "BaseFS": lambda new, _: codecs.encode(new, b"", keyframe=True),
+    "BaseFS": lambda new, _: codecs.encode(new, b"", keyframe=True)[1],
 }
 #: The same for a change.
 CHANGED: dict[str, _Encode] = {
     "zlib": codecs.ZLIB.encode,
     "bsdiff4": codecs.BSDIFF.encode,
     "zstd": codecs.ZSTD.encode,
-    "BaseFS": lambda new, old: codecs.encode(new, old, keyframe=False),
+    "BaseFS": lambda new, old: codecs.encode(new, old, keyframe=False)[1],
 }
 
 
@@ -79,8 +79,6 @@ def _row(change: str, method: str, file: int, encode: _Encode, new: bytes, old: 
     start = time.perf_counter()
     size = len(encode(new, old))
     passed = time.perf_counter() - start
-    # The codec's tag is a byte of the chain, which BaseFS counts already.
-    size += method != "BaseFS"
     events = math.ceil(size / GOSSIP_BLOCK_DATA)
     return {
         "change": change,

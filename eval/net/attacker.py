@@ -193,7 +193,7 @@ async def _ask_for_ever(line: Line, request: Callable[[], bytes]) -> None:
     async for told in line.lines():
         if told == b"EOF\n":
             await line.send(request())
-        elif told.startswith((b"LS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ", b"CHAIN_REQ ")):
+        elif told.startswith((b"LS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ")):
             await line.send(encode(Eof()))
 
 

@@ -130,7 +130,7 @@ def test_what_no_peer_acknowledges_is_gossiped(cluster: Cluster) -> None:
         wait_until((node.mountpoint / "small").exists, PATIENCE, f"{node.address} has it")
         assert (node.mountpoint / "small").read_text() == "news"
     # More than is gossiped without a need; not so much that Serf could not carry it.
-    content = random.Random(1).randbytes(15 * 480)
+    content = random.Random(1).randbytes(14 * 480)
     (writer.mountpoint / "larger").write_bytes(content)
     for node in others:
         path = node.mountpoint / "larger"

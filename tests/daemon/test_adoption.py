@@ -10,7 +10,7 @@ import pytest
 
 from basefs.daemon.adoption import Adopter
 from basefs.errors import NotFound
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import Entry
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
@@ -59,7 +59,7 @@ def blocks_of(replica: Replica) -> list[bytes]:
     found = []
     for data in replica.walk(()):
         entry = Entry.decode(data)
-        if entry.action is Action.WRITE and (block := replica.block(entry.content)) is not None:  # type: ignore[arg-type]
+        if entry.encoded is not None and (block := replica.block(entry.encoded.root)) is not None:
             found.append(block)
     return found
 

@@ -42,13 +42,19 @@ def test_who_had_a_log_has_it_until_it_changes(tmp_path: Path) -> None:
         (Lag(behind=1), False, False, "beta does not answer, and has not confirmed 1 entry"),
         (Lag(behind=1), True, True, "beta turned this node away, and has not confirmed 1 entry"),
         (
-            Lag(behind=2, waiting=1),
+            Lag(behind=2, missing=1, waiting=1),
             False,
             False,
             "beta does not answer, and has not confirmed 2 entries and 1 content, for which it has no room",
         ),
         (None, False, True, "beta turned this node away"),
-        (Lag(behind=2, waiting=1), True, False, "beta lacks 2 entries and 1 content, for which it has no room"),
+        (
+            Lag(behind=2, missing=1, waiting=1),
+            True,
+            False,
+            "beta lacks 2 entries and 1 content, for which it has no room",
+        ),
+        (Lag(missing=2), True, False, "beta lacks 2 contents"),
         (Lag(ahead=1), True, False, "beta has another log"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from basefs.errors import NoSpace, StoreError, TooLarge
 from basefs.fs.staging import spool as module
 from basefs.fs.staging.spool import Spool
-from basefs.log.codecs import MAX_CONTENT_BYTES
+from basefs.log.blocks import MAX_CONTENT_BYTES
 from tests.support.mounts import temporary_directory
 
 STEPS = st.lists(st.one_of(st.integers(0, 60), st.tuples(st.binary(min_size=1, max_size=20), st.integers(0, 60))))

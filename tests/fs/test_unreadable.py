@@ -9,11 +9,10 @@ import pytest
 from basefs.errors import UnreadableContent
 from basefs.fs.fuse.errno import errno_of
 from basefs.log import codecs
-from basefs.log.blocks import split
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
 from tests.fs.local import Local
-from tests.support.helpers import ALICE, noise, path
+from tests.support.helpers import ALICE, in_blocks, noise, path
 
 pytestmark = pytest.mark.logs("cannot be read")
 
@@ -27,19 +26,19 @@ def local(tmp_path: pathlib.Path) -> Local:
     return made
 
 
-def send(local: Local, name: bytes, chain: bytes, size: int) -> None:
+def send(local: Local, name: bytes, encoded: bytes, size: int) -> None:
     """A file in /web by the holder of its key."""
-    blocks = split(chain)
+    named, blocks = in_blocks(encoded, codecs.FRAME.tag)
     parent = local.replica.attributes(path("/web")).origin
     assert parent is not None
-    entry = ALICE.sign(parent, 1, Action.WRITE, name, blocks[0].hash, Extensions(size))
+    entry = ALICE.sign(parent, 1, Action.WRITE, name, named, Extensions(size))
     assert local.replica.apply([entry], blocks).entries == (entry,)
 
 
 @pytest.mark.parametrize("size", [5, 1024 * 1024, 8 * 1024 * 1024])
 def test_it_can_be_moved_replaced_and_removed_and_nothing_else_stops(local: Local, size: int) -> None:
     for name in (b"a", b"b", b"c"):
-        send(local, name, bytes((codecs.FRAME.tag,)) + noise(1, 1000), size)
+        send(local, name, noise(1, 1000), size)
     for name in ("/web/a", "/web/b", "/web/c"):
         with pytest.raises(UnreadableContent) as caught:
             local.load(name)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from basefs.errors import LocalProtocolError, RemoteProtocolError
 from basefs.gossip.events import (
     HASH_SIZE,
-    MAX_BLOCK_DATA,
+    MAX_BLOCK,
     MAX_EVENT,
     MIN_ENTRY,
     Address,
@@ -34,7 +34,7 @@ addresses = st.builds(
 )
 hashes = st.binary(min_size=28, max_size=28)
 entries = st.binary(min_size=MIN_ENTRY - 1, max_size=MAX_EVENT - 1).map(lambda data: b"\x03" + data)
-blocks = st.binary(min_size=HASH_SIZE, max_size=HASH_SIZE + MAX_BLOCK_DATA)
+blocks = st.binary(min_size=1, max_size=MAX_BLOCK)
 
 
 def merged(payloads: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -72,7 +72,7 @@ REJECTED = {
     "unknown tag": b"\x05" + bytes(200),
     "oversize": b"\x02" + bytes(MAX_EVENT),
     "short entry": b"\x03" + bytes(MIN_ENTRY - 2),
-    "short block": b"\x02" + bytes(HASH_SIZE - 1),
+    "short block": b"\x02",
     "announcement without address": b"\x01" + ROOT,
     "announcement cut off": b"\x01" + ROOT[:-1],
     "announcement ends in a hash": b"\x01" + ROOT + bytes(3) + ROOT[:-1],
@@ -151,7 +151,7 @@ def test_an_announcement_holds_17_hashes() -> None:
 
 
 def test_a_full_block_is_an_event_of_512_bytes() -> None:
-    (payload,) = encode_events([], [bytes(HASH_SIZE + MAX_BLOCK_DATA)], V4)
+    (payload,) = encode_events([], [bytes(MAX_BLOCK)], V4)
     assert len(payload) == MAX_EVENT
 
 
@@ -161,8 +161,8 @@ def test_limits_of_what_is_encoded() -> None:
         ([b"\x03" + bytes(512)], []),
         ([b"\x03" + bytes(MIN_ENTRY - 2)], []),
         ([b"\x02" + bytes(200)], []),
-        ([], [bytes(HASH_SIZE + MAX_BLOCK_DATA + 1)]),
-        ([], [bytes(HASH_SIZE - 1)]),
+        ([], [bytes(MAX_BLOCK + 1)]),
+        ([], [b""]),
     ]
     for some, chain in too_much:
         with pytest.raises(LocalProtocolError):

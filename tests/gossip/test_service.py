@@ -17,7 +17,7 @@ from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
 from basefs.gossip.client import Client
 from basefs.gossip.clocks import encode_time
-from basefs.gossip.events import MAX_BLOCK_DATA, MAX_EVENT, Address, encode_announcement, encode_events
+from basefs.gossip.events import MAX_BLOCK, MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.members import Member, display_names, namesakes
 from basefs.gossip.outgoing import QUEUE_HIGH, RATE_MAX, RATE_MIN, Pacer
 from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, config_for, nodes, random_entry, run, until
@@ -38,7 +38,7 @@ def test_three_nodes_see_each_other_and_pass_full_events(tmp_path: Path) -> None
             assert a.peers[0].sync_address == Address("127.0.0.1", 4711)
             assert {member.node_name for member in a.gossip.members()} == {"a", "b", "c"}
             assert all(isinstance(member, Member) for member in a.gossip.members())
-            block = os.urandom(28 + MAX_BLOCK_DATA)
+            block = os.urandom(MAX_BLOCK)
             entry = random_entry(MAX_EVENT)
             payloads = encode_events([entry], [block], Address("127.0.0.1", 4711))
             assert [len(payload) for payload in payloads] == [MAX_EVENT, MAX_EVENT]

@@ -12,14 +12,14 @@ import pytest
 
 from basefs.errors import IncompleteContent, UnreadableContent
 from basefs.log import codecs
-from basefs.log.blocks import GOSSIP_BLOCK_DATA, split
+from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.log.cache import ContentCache
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.lineage import MAX_DELTAS
 from basefs.replica.replica import CACHE_FILE, Applied, Replica
-from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, noise, path
+from tests.support.helpers import ROOT_KEY, copy_replica, in_blocks, make_replica, noise, path
 
 F = path("/f")
 
@@ -31,7 +31,9 @@ def write(replica: Replica, content: bytes, names: tuple[bytes, ...] = F) -> App
 
 def is_keyframe(applied: Applied) -> bool:
     """Whether a write can be read without what was before it."""
-    return codecs.is_keyframe(applied.blocks[0].data)
+    encoded = applied.entries[0].encoded
+    assert encoded is not None
+    return codecs.is_keyframe(encoded.codec)
 
 
 def test_an_empty_file_has_no_blocks(tmp_path: Path) -> None:
@@ -72,7 +74,8 @@ def test_a_large_file(tmp_path: Path) -> None:
     content = noise(0, 1_200_000)
     write(replica, content)
     applied = write(replica, content + b"more")
-    assert applied.blocks[0].data[0] == codecs.ZSTD.tag
+    encoded = applied.entries[0].encoded
+    assert encoded is not None and encoded.codec == codecs.ZSTD.tag
     assert replica.read(F) == content + b"more"
     replica.close()
     again = Replica(tmp_path)
@@ -190,7 +193,7 @@ def test_a_content_that_does_not_decode_is_an_error_of_its_file_only(tmp_path: P
     replica = make_replica(tmp_path)
     parent = replica.identity
     lying = ROOT_KEY.sign(
-        parent, 1, Action.WRITE, b"f", write(replica, b"hello", path("/g")).blocks[0].hash, Extensions(6)
+        parent, 1, Action.WRITE, b"f", write(replica, b"hello", path("/g")).entries[0].content, Extensions(6)
     )
     assert replica.apply([lying], []).entries == (lying,)
     with pytest.raises(UnreadableContent):
@@ -206,11 +209,11 @@ def test_a_content_that_does_not_decode_is_an_error_of_its_file_only(tmp_path: P
 def test_a_lineage_that_no_writer_makes_is_not_looked_up_at_once(tmp_path: Path) -> None:
     replica = make_replica(tmp_path)
     # 512 KiB that every one of 300 revisions names as its delta: the log has them once.
-    blocks = split(bytes([codecs.ZSTD.tag]) + noise(1, 512 * 1024))
+    named, blocks = in_blocks(noise(1, 512 * 1024), codecs.ZSTD.tag)
     entries: list[Entry] = []
     for number in range(300):
         parent = entries[-1].hash if entries else replica.identity
-        entries.append(ROOT_KEY.sign(parent, number, Action.WRITE, b"f", blocks[0].hash, Extensions(600_000)))
+        entries.append(ROOT_KEY.sign(parent, number, Action.WRITE, b"f", named, Extensions(600_000)))
     assert len(replica.apply(entries, blocks).entries) == 300
     tracemalloc.start()
     try:

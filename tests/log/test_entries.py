@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import InvalidEntry, UnsupportedEntry
+from basefs.log.blocks import MAX_CONTENT_BYTES, Encoded, most_encoded
 from basefs.log.entries import (
     MAX_CONTENT,
     MAX_ENTRY,
@@ -16,18 +17,20 @@ from basefs.log.entries import (
     TAG,
     Action,
     Entry,
-    blocks_of,
     check_fields,
+    encoded_of,
 )
-from basefs.log.extensions import MAX_EXTENSIONS, MAX_SIZE, MAX_TIME, MIN_TIME, NO_EXTENSIONS, Extensions, Quota
-from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, EntryHash, Fingerprint, sha224
+from basefs.log.extensions import MAX_EXTENSIONS, MAX_TIME, MIN_TIME, NO_EXTENSIONS, Extensions, Quota
+from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
 
 PARENT = bytes(range(HASH_SIZE))
 TRAILER = b"f" * FINGERPRINT_SIZE + b"s" * SIGNATURE_SIZE
+#: Seven bytes that are stored as they are.
+NAMED = Encoded(BlockHash(b"h" * HASH_SIZE), 0, 7)
 CONTENTS = {
     Action.MKDIR: b"",
-    Action.WRITE: b"h" * HASH_SIZE,
+    Action.WRITE: NAMED.encode(),
     Action.DELETE: b"",
     Action.REVERT: b"h" * HASH_SIZE,
     Action.GRANT: b"k" * 32,
@@ -64,11 +67,17 @@ def raw(
     *,
     tag: int = TAG,
     name: bytes = b"\x04name",
-    content: bytes = bytes((HASH_SIZE,)) + b"h" * HASH_SIZE,
+    content: bytes = bytes((HASH_SIZE + 2,)) + NAMED.encode(),
     extensions: bytes = b"\x02\x01\x07",
 ) -> bytes:
     """An encoding put together by hand, right or wrong."""
     return bytes((tag,)) + PARENT + bytes(7) + b"\x01" + bytes((action,)) + name + content + extensions + TRAILER
+
+
+def encoded(size: int, length: int) -> bytes:
+    """The encoding of a write of so many bytes, and so many when they are encoded."""
+    content = Encoded(NAMED.root, 0, length).encode()
+    return raw(content=bytes((len(content),)) + content, extensions=Extensions(size).encode())
 
 
 NAMES = st.binary(min_size=1, max_size=MAX_NAME).filter(
@@ -88,7 +97,8 @@ def entries(draw: st.DrawFn) -> Entry:
     if action is Action.WRITE and draw(st.booleans()):
         content = b""
     elif action is Action.WRITE:
-        size = draw(st.integers(1, MAX_SIZE))
+        size = draw(st.integers(1, MAX_CONTENT_BYTES))
+        content = Encoded(NAMED.root, draw(st.integers(0, 255)), draw(st.integers(1, most_encoded(size)))).encode()
     elif action is Action.SLINK:
         content = draw(st.binary(min_size=1, max_size=300)).replace(b"\x00", b"0")
     elif action is Action.MODE:
@@ -170,7 +180,7 @@ AT_THE_LIMIT = [
     make(Action.SLINK, content=b"t" * MAX_CONTENT),
     make(Action.SLINK, content=b"t"),
     make(Action.MODE, content=b"\x01\xa4"),
-    make(extensions=Extensions(size=MAX_SIZE)),
+    make(extensions=Extensions(size=MAX_CONTENT_BYTES)),
     make(extensions=Extensions(size=1)),
     make(content=b"", extensions=NO_EXTENSIONS),
     make(made=MIN_TIME),
@@ -221,9 +231,14 @@ BEYOND = {
     "target one byte too long": raw(Action.SLINK, content=b"\x80\x20" + b"t" * 4096, extensions=b""),
     "target empty": raw(Action.SLINK, content=b"\x00", extensions=b""),
     "target with NUL": raw(Action.SLINK, content=b"\x03a\x00b", extensions=b""),
-    "content length not minimal": raw(content=bytes((HASH_SIZE | 0x80, 0)) + b"h" * HASH_SIZE),
+    "content length not minimal": raw(content=bytes((HASH_SIZE + 2 | 0x80, 0)) + NAMED.encode()),
     "content length of three bytes": raw(Action.SLINK, content=b"\x80\x80\x01" + b"t" * 16384, extensions=b""),
     "content longer than the rest": raw(content=b"\xff\x01" + b"h" * HASH_SIZE),
+    "content without a length": raw(content=bytes((HASH_SIZE + 1,)) + NAMED.encode()[:-1]),
+    "encoded content of no byte": raw(content=bytes((HASH_SIZE + 2,)) + NAMED.encode()[:-1] + b"\x00"),
+    "encoded length not minimal": raw(content=bytes((HASH_SIZE + 3,)) + NAMED.encode()[:-1] + b"\x87\x00"),
+    "encoded content longer than any codec makes it": encoded(7, most_encoded(7) + 1),
+    "content larger than a node can hold": encoded(MAX_CONTENT_BYTES + 1, 7),
     "size with a leading zero": raw(extensions=b"\x02\x02\x00\x07"),
     "size of one zero byte": raw(content=b"\x00", extensions=b"\x02\x01\x00"),
     "size of no byte": raw(content=b"\x00", extensions=b"\x02\x00"),
@@ -338,7 +353,11 @@ def test_the_time_of_a_file_is_that_of_the_entry_unless_it_has_another() -> None
     assert make(Action.MKDIR, made=5, extensions=Extensions(mtime=-1)).mtime == -1
 
 
-def test_the_blocks_of_an_entry_are_found_without_decoding_it() -> None:
-    assert blocks_of(make().encode()) == b"h" * HASH_SIZE
-    assert blocks_of(make(content=b"", extensions=NO_EXTENSIONS).encode()) == b""
-    assert blocks_of(make(Action.LINK).encode()) == b""
+def test_the_content_of_an_entry_is_found_without_decoding_it() -> None:
+    assert encoded_of(make().encode()) == make().encoded == NAMED
+    for other in (make(content=b"", extensions=NO_EXTENSIONS), make(Action.LINK)):
+        assert encoded_of(other.encode()) is other.encoded is None
+
+
+def test_the_longest_encoding_of_a_content_is_accepted() -> None:
+    assert Entry.decode(encoded(7, most_encoded(7))).encoded == NAMED._replace(length=most_encoded(7))

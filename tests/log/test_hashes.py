@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.log.hashes import HASH_SIZE, SUM_SIZE, ZERO_HASH, addend, sha224, stalled_hash, sum_hash
+from basefs.log.hashes import HASH_SIZE, SUM_SIZE, ZERO_HASH, addend, sha224, sum_hash
 
 DIGESTS = st.binary(min_size=HASH_SIZE, max_size=HASH_SIZE)
 
@@ -29,9 +29,3 @@ def test_sets_have_one_hash_if_they_are_equal(one: set[bytes], other: set[bytes]
     hashes = [sum_hash(sum(map(addend, each)) % 2**2048) for each in (one, other)]
     assert (hashes[0] == hashes[1]) == (one == other)
     assert (hashes[0] == ZERO_HASH) == (not one)
-
-
-@given(DIGESTS, DIGESTS, DIGESTS)
-def test_what_stalls_elsewhere_is_something_else(entry: bytes, last: bytes, other: bytes) -> None:
-    assert stalled_hash(entry, last) not in (entry, last)
-    assert (stalled_hash(entry, last) == stalled_hash(entry, other)) == (last == other)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,15 +18,18 @@ import pytest
 from basefs import path as paths
 from basefs.errors import NoSpace, NotEmpty, StoreError, UnreadableContent
 from basefs.log import cache, codecs
+from basefs.log.blocks import MAX_CONTENT_BYTES, SYNC_BLOCK_DATA, Block
+from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
 from basefs.log.encoder import Encoder
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash
-from basefs.replica.replica import CACHE_FILE, Applied, Replica
+from basefs.log.missing import BlockStore
+from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from tests.support.helpers import ALICE, ROOT_KEY, copy_replica, genesis, make_replica, noise, path
+from tests.support.helpers import ALICE, ROOT_KEY, copy_replica, fetch, genesis, in_blocks, make_replica, noise, path
 from tests.support.patience import DEADLINE
 from tests.support.project import ROOT
 
@@ -310,23 +313,67 @@ def test_a_large_content_that_is_arriving_from_somebody_else(tmp_path: Path) -> 
     there = make_replica(tmp_path / "there", (ALICE,), born=born)
     data = noise(0, LARGE)
     theirs = write(there, data, path("/theirs"))
-    first = theirs.entries[0].content
     here.apply(theirs.entries, [])
     heard: list[Applied] = []
     here.subscribe(heard.append)
-    for _ in range(40):
-        raw = there.block(first)  # type: ignore[arg-type]
-        assert raw is not None
-        here.add([], [raw])
-        first = raw[:28]
+    for _ in range(2):
+        raw = [there.block(hash) for _, hash in here.missing_blocks(40)]
+        assert None not in raw
+        here.add([], [block for block in raw if block is not None])
+    assert len(here.missing_blocks(1000)) > 40
     heard.clear()
     write(here, data, path("/ours"))
     assert here.read(path("/ours")) == here.read(path("/theirs")) == data
     assert [hash for applied in heard for hash in applied.completed] == [theirs.entries[0].hash]
-    assert here.missing_blocks(1) == ()
+    assert here.missing_blocks(1) == []
     assert here.check_view() == []
     here.close()
     there.close()
+
+
+def test_a_process_that_is_killed_while_it_stores_a_content_leaves_a_whole_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, replica: Replica
+) -> None:
+    """Between two portions of its parts, before its manifest, and before its entry."""
+    store_aside = BlockStore.store_aside
+    left: list[Replica] = []
+
+    def store(blocks: BlockStore, portion: Sequence[Block]) -> bool:
+        is_stored = store_aside(blocks, portion)
+        left.append(copy_replica(replica, tmp_path / str(len(left)), [ROOT_KEY]))
+        return is_stored
+
+    monkeypatch.setattr(BlockStore, "store_aside", store)
+    write(replica, noise(0, LARGE))
+    monkeypatch.undo()
+    stored = [each.totals()["blocks"] for each in left]
+    assert stored == sorted(set(stored)) and stored[-1] == replica.totals()["blocks"]
+    for again in left:
+        assert check(again.directory / LOG_FILE) == [] and not again.incomplete() and not again.names_in(())
+        write(again, noise(0, LARGE))
+        assert again.read(F) == noise(0, LARGE) and again.totals()["blocks"] == stored[-1]
+        again.close()
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+def test_a_process_that_is_killed_while_a_content_comes_lacks_what_has_not_come(
+    tmp_path: Path, replica: Replica, forwards: bool
+) -> None:
+    data = noise(0, 10 * SYNC_BLOCK_DATA)
+    named, (manifest, *parts) = in_blocks(data)
+    entry = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"f", named, Extensions(len(data)))
+    replica.apply([entry], [])
+    left = [manifest, *(parts if forwards else reversed(parts))]
+    while left:
+        again = copy_replica(replica, tmp_path / str(len(left)))
+        assert check(again.directory / LOG_FILE) == []
+        wanted = [hash for _, hash in again.missing_blocks(99)]
+        assert set(wanted) == {block.hash for block in (left if left[0] is not manifest else left[:1])}
+        assert fetch(again, {block.hash: block for block in left}) == len(left)
+        assert again.read(F) == data and check(again.directory / LOG_FILE) == []
+        again.close()
+        replica.apply([], [left.pop(0)])
+    assert replica.read(F) == data
 
 
 def test_a_rename_over_a_file_takes_a_large_content_along(replica: Replica) -> None:
@@ -366,7 +413,7 @@ def test_a_disk_without_room_to_unpack(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_an_entry_that_lies_about_a_large_content(replica: Replica) -> None:
     made = write(replica, noise(0, LARGE), path("/g"))
     first = made.entries[0].content
-    for number, size in enumerate((LARGE - 1, LARGE + 1, 2**40, LARGE_CONTENT)):
+    for number, size in enumerate((LARGE - 1, LARGE + 1, MAX_CONTENT_BYTES, LARGE_CONTENT)):
         lying = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"%d" % number, first, Extensions(size))
         assert replica.apply([lying], []).entries == (lying,)
         with pytest.raises((UnreadableContent, NoSpace)):
@@ -378,7 +425,7 @@ def test_a_large_content_is_announced_and_not_held(replica: Replica) -> None:
     applied = write(replica, noise(0, LARGE))
     assert (applied.large, applied.blocks) == (True, ())
     applied = write(replica, noise(0, 2000), path("/g"))
-    assert (applied.large, len(applied.blocks)) == (False, 5)
+    assert (applied.large, len(applied.blocks)) == (False, 1 + 4)
 
 
 def test_as_content(tmp_path: Path) -> None:
@@ -398,10 +445,11 @@ def test_as_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", [codec for codec in codecs.CODECS.values() if codec.keyframe], ids=lambda c: c.name)
 def test_keyframes_decode_in_pieces_as_in_one(codec: codecs.Codec) -> None:  # type: ignore[name-defined]
     data = noise(0, 3000) * 1000
-    chain = bytes((codec.tag,)) + codec.encode(data, b"")
-    for step in (1000, 100_000, len(chain)):
-        pieces = (chain[start : start + step] for start in range(0, len(chain), step))
-        assert b"".join(codecs.decode_pieces(pieces, len(data))) == data == codecs.decode(chain, b"", len(data))
+    encoded = codec.encode(data, b"")
+    for step in (1000, 100_000, len(encoded)):
+        pieces = (encoded[start : start + step] for start in range(0, len(encoded), step))
+        assert b"".join(codecs.decode_pieces(codec.tag, pieces, len(data))) == data
+    assert codecs.decode(codec.tag, encoded, b"", len(data)) == data
 
 
 MEMORY = """

@@ -17,18 +17,18 @@ import zstandard
 
 from basefs.errors import UnreadableContent
 from basefs.log import codecs
-from basefs.log.blocks import Block, split
-from basefs.log.chains import ChainState
+from basefs.log.blocks import GOSSIP_BLOCK_DATA, MAX_GOSSIP_BLOCKS, MAX_LISTED, SYNC_BLOCK_DATA, Block, Encoded
 from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT, as_content
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
+from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.lineage import MOST_DELTAS
+from basefs.log.missing import ContentProgress
 from basefs.log.reserve import DiskLimits
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from tests.support.cost import calls
-from tests.support.helpers import ALICE, ROOT_KEY, Clock, copy_replica, make_replica, noise, path
+from tests.support.helpers import ALICE, ROOT_KEY, Clock, copy_replica, in_blocks, make_replica, noise, path
 from tests.support.patience import DEADLINE
 
 F = path("/web/f")
@@ -55,10 +55,12 @@ def web(replica: Replica) -> EntryHash:
     return origin
 
 
-def save(replica: Replica, chain: bytes, size: int, *, parent: EntryHash | None = None) -> tuple[Entry, list[Block]]:
-    """A write by Alice that states this size of what a chain holds."""
-    blocks = split(chain)
-    return ALICE.sign(parent or web(replica), size, Action.WRITE, b"f", blocks[0].hash, Extensions(size)), blocks
+def save(
+    replica: Replica, encoded: bytes, size: int, tag: int = 0, *, parent: EntryHash | None = None
+) -> tuple[Entry, list[Block]]:
+    """A write by Alice that states this size of what is encoded so."""
+    named, blocks = in_blocks(encoded, tag)
+    return ALICE.sign(parent or web(replica), size, Action.WRITE, b"f", named, Extensions(size)), blocks
 
 
 def stored(replica: Replica) -> int:
@@ -72,158 +74,218 @@ def send(replica: Replica, blocks: Sequence[Block], at_once: int) -> list[Applie
 
 
 def frame_of_zeros(size: int) -> bytes:
-    """The shortest chain that unpacks to so many zeros."""
+    """The shortest frame that unpacks to so many zeros."""
     packer = zstandard.ZstdCompressor(level=19).compressobj(size=size)
-    return b"".join(
-        [bytes((codecs.FRAME.tag,)), *(packer.compress(bytes(MIB)) for _ in range(size // MIB)), packer.flush()]
-    )
+    return b"".join([*(packer.compress(bytes(MIB)) for _ in range(size // MIB)), packer.flush()])
 
 
-# -- the length of a chain --------------------------------------------------------------------------------------------
+# -- the blocks of a content ------------------------------------------------------------------------------------------
+
+#: Lengths of encoded contents: one block, small parts, and lists of one level.
+LENGTHS = [300, 3000, 20_000, 100_000]
 
 
-@pytest.mark.logs("cannot be read")
-@pytest.mark.parametrize("at_once", [1, 8, 1000])
-@pytest.mark.parametrize("together", [False, True], ids=["behind the entry", "with the entry"])
-def test_blocks_beyond_the_stated_size_are_refused_as_they_arrive(
-    tmp_path: Path, replica: Replica, at_once: int, together: bool
+def lists(replica: Replica, lists: list[list[Block]], length: int, name: bytes = b"f") -> tuple[Entry, list[Block]]:
+    """A write whose manifest names these blocks, and the manifest."""
+    manifest = [Block(b"".join(block.hash for block in named)) for named in lists]
+    named = Encoded(manifest[-1].hash, 0, length).encode()
+    return ALICE.sign(web(replica), 1, Action.WRITE, name, named, Extensions(length)), manifest
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_content_that_is_not_as_long_as_its_entry_says_is_not_taken(
+    tmp_path: Path, replica: Replica, length: int, more: int
 ) -> None:
-    size = 100_000
-    entry, blocks = save(replica, b"\0" + noise(1, 4 * MIB), size)
-    before = stored(replica)
-    first = replica.apply([entry], blocks if together else [])
-    assert first.entries == (entry,) and not first.rejected
-    for applied in send(replica, blocks, at_once):
-        assert not applied.rejected, "an honest peer may have another entry that allows them"
-    kept = stored(replica) - before
-    assert kept == 4 and sum(len(block.data) for block in blocks[: kept - 1]) < codecs.chain_limit(size)
-    assert not replica.missing_blocks(16) and not replica.apply([], blocks[kept : kept + 1]).missing_blocks
-    assert not replica.incomplete() and check(replica.directory / LOG_FILE) == []
-    with pytest.raises(UnreadableContent, match="more than 101414 bytes"):
-        replica.read(F)
-    other = copy_replica(replica, tmp_path / "again")
-    assert not other.missing_blocks(16) and not other.incomplete(), "also after a restart"
-    other.apply([], blocks[kept:])
-    assert stored(other) == stored(replica)
-    other.close()
-
-
-@pytest.mark.logs("cannot be read")
-def test_the_end_of_a_chain_does_not_depend_on_which_of_its_entries_comes_first(
-    tmp_path: Path, replica: Replica
-) -> None:
-    content = noise(1, 300_000)
-    short, blocks = save(replica, b"\0" + content, 10)
-    long = ALICE.sign(web(replica), 7, Action.WRITE, b"g", blocks[0].hash, Extensions(len(content)))
-    others = [copy_replica(replica, tmp_path / str(number)) for number in range(3)]
-    for other, order in zip(others, ([short, long], [long, short], [short, long]), strict=True):
-        for entry in order:
-            other.apply([entry], blocks if other is others[2] else [])
-            send(other, blocks, 2)
-        assert other.read(path("/web/g")) == content
-        with pytest.raises(UnreadableContent):
-            other.read(F)
-        assert not other.incomplete() and other.check_view() == []
+    """The last part is longer or shorter, so that it does not fit: the file is not there, and nobody is to blame."""
+    named, blocks = in_blocks(noise(1, length))
+    wrong = Encoded(blocks[0].hash, 0, length + more).encode()
+    lying = ALICE.sign(web(replica), 1, Action.WRITE, b"f", wrong, Extensions(length + more))
+    right = ALICE.sign(web(replica), 1, Action.WRITE, b"g", named, Extensions(length))
+    orders: list[Sequence[Entry | Block]] = [
+        [lying, right, *blocks],
+        [lying, *blocks, right, *blocks],
+        [right, *blocks, lying],
+        [*blocks, lying, right, *blocks],
+        [lying, right, *reversed(blocks), *blocks],
+    ]
+    others = [copy_replica(replica, tmp_path / str(number)) for number in range(len(orders))]
+    for other, order in zip(others, orders, strict=True):
+        for thing in order:
+            entries, pieces = ([thing], []) if isinstance(thing, Entry) else ([], [thing])
+            assert not other.apply(entries, pieces).rejected
+        assert other.read(path("/web/g")) == noise(1, length)
+        assert b"f" not in other.names_in(path("/web"))
+        assert not other.missing_blocks(16) and other.digest().missing == 0
+        assert [found.progress for _, _, found in other.incomplete()] == [ContentProgress.SPOILED]
+        assert other.check_view() == [] and check(other.directory / LOG_FILE) == []
+        again = copy_replica(other, other.directory.with_name(f"{other.directory.name} again"))
+        assert not again.missing_blocks(16), "also after a restart"
+        assert [found.progress for _, _, found in again.incomplete()] == [ContentProgress.SPOILED]
+        again.close()
     assert len({other.root_hash() for other in others}) == 1
     for other in others:
         other.close()
 
 
-@pytest.mark.logs("cannot be read")
-def test_own_content_that_is_the_rest_of_a_chain_that_is_too_long(replica: Replica) -> None:
-    content = noise(1, 300_000)
-    entry, blocks = save(replica, b"\0" + content, 10)
-    replica.apply([entry], [])
-    send(replica, blocks, 2)
-    for _ in range(2):
-        with pytest.raises(UnreadableContent):
-            replica.read(F)
-        replica.commit(lambda author: author.write(path("/web/own"), content))
-    assert replica.read(path("/web/own")) == content
-    assert not replica.incomplete()
-
-
-@pytest.mark.logs("cannot be read")
-@pytest.mark.parametrize("more", [0, 1])
-def test_the_largest_chain_of_a_size_and_one_byte_more(replica: Replica, more: int) -> None:
-    """What is behind the limit is not needed in order to find out."""
-    size = 5000
-    data = b"\0" + noise(1, codecs.chain_limit(size) - 1)
-    blocks = [Block(BlockHash(ZERO_HASH), b"x")] if more else []
-    for start in reversed(range(0, len(data), 1000)):
-        blocks.append(Block(blocks[-1].hash if blocks else BlockHash(ZERO_HASH), data[start : start + 1000]))
-    blocks.reverse()
-    entry = ALICE.sign(web(replica), 1, Action.WRITE, b"f", blocks[0].hash, Extensions(size))
-    replica.apply([entry], [])
-    send(replica, blocks[:-1], 1)
-    assert bool(replica.incomplete()) == (not more)
-    send(replica, blocks[-1:], 1)
-    assert not replica.incomplete() and stored(replica) == len(blocks) - more + 1
-    with pytest.raises(UnreadableContent, match="more than 6043 bytes" if more else "that its entry states"):
-        replica.read(F)
-
-
-@pytest.mark.logs("cannot be read")
-def test_a_large_content_with_something_behind_it_cannot_be_read_either(tmp_path: Path, replica: Replica) -> None:
-    """A node that has all of the chain has what decodes, and so has one that has as much as the size allows."""
-    size = LARGE_CONTENT + 1
-    chain = bytes((codecs.FRAME.tag,)) + codecs.FRAME.encode(noise(1, size), b"")
-    entry, blocks = save(replica, chain + bytes(400_000), size)
-    other = copy_replica(replica, tmp_path / "other")
-    all_of_it = ALICE.sign(web(replica), 2, Action.WRITE, b"g", blocks[0].hash, Extensions(size + 400_000))
-    other.apply([all_of_it, entry], blocks)
-    replica.apply([entry], blocks)
-    assert stored(replica) < stored(other)
-    for node in (replica, other):
-        assert not node.incomplete()
-        with pytest.raises(UnreadableContent, match="blocks have more than"):
-            node.read(F)
-    other.close()
-
-
-@pytest.mark.logs("cannot be read")
-def test_of_more_than_a_node_can_hold_one_block_is_taken(replica: Replica) -> None:
-    """It says whether the content builds on another one, which decides what the file shows."""
-    entry, blocks = save(replica, b"\0" + noise(1, 100_000), 2**40)
+@pytest.mark.parametrize("at_once", [1, 8, 1000])
+@pytest.mark.parametrize("together", [False, True], ids=["behind the entry", "with the entry"])
+def test_blocks_beyond_the_stated_length_are_refused_as_they_arrive(
+    replica: Replica, at_once: int, together: bool
+) -> None:
+    """Small parts that are as large as the largest, in a list of as many as the entry allows."""
+    parts = [Block(noise(number, SYNC_BLOCK_DATA)) for number in range(MAX_GOSSIP_BLOCKS)]
+    entry, manifest = lists(replica, [parts], MAX_GOSSIP_BLOCKS * GOSSIP_BLOCK_DATA)
     before = stored(replica)
+    replica.apply([entry], [*manifest, *parts] if together else manifest)
+    for applied in send(replica, [*manifest, *parts], at_once):
+        assert not applied.rejected, "an honest peer may have another entry that allows them"
+    assert stored(replica) <= before + 2 and not replica.missing_blocks(16)
+    assert [found.progress for _, _, found in replica.incomplete()] == [ContentProgress.SPOILED]
+
+
+@pytest.mark.parametrize("size", [MAX_LISTED * HASH_SIZE - HASH_SIZE, 100, 27])
+def test_a_list_of_another_size_ends_it(replica: Replica, size: int) -> None:
+    rubbish = Block(noise(1, size))
+    length = MAX_LISTED * SYNC_BLOCK_DATA
+    named = Encoded(rubbish.hash, 0, length).encode()
+    entry = ALICE.sign(web(replica), 1, Action.WRITE, b"f", named, Extensions(length))
     replica.apply([entry], [])
-    send(replica, blocks, 1)
-    assert stored(replica) == before + 1 and not replica.missing_blocks(16)
-    with pytest.raises(UnreadableContent, match="more than a node can hold"):
-        replica.read(F)
+    assert [hash for _, hash in replica.missing_blocks(16)] == [rubbish.hash]
+    replica.apply([], [rubbish])
+    assert not replica.missing_blocks(16) and replica.digest().missing == 0
 
 
-def chain_of_small(count: int) -> list[Block]:
-    """A chain of so many blocks of one byte."""
-    blocks = [Block(BlockHash(ZERO_HASH), b"\0")]
-    while len(blocks) < count:
-        blocks.append(Block(blocks[-1].hash, b"\0"))
-    return blocks[::-1]
+def test_what_somebody_makes_of_the_blocks_of_others_does_not_spoil_their_contents(
+    tmp_path: Path, replica: Replica
+) -> None:
+    """A part of a file that another entry names as a list, and its list as a part and as a list of lists."""
+    content = noise(1, 3 * SYNC_BLOCK_DATA)
+    _, blocks = in_blocks(content)
+    victim, _ = save(replica, content, len(content))
+    lengths = {b"a": (blocks[1], MAX_LISTED * SYNC_BLOCK_DATA), b"b": (blocks[0], len(blocks[0].data))}
+    lengths[b"c"] = blocks[0], 3 * MAX_LISTED * SYNC_BLOCK_DATA
+    lengths[b"d"] = blocks[0], len(content) - 1
+    others = [
+        ALICE.sign(web(replica), 1, Action.WRITE, name, Encoded(block.hash, 0, length).encode(), Extensions(length))
+        for name, (block, length) in lengths.items()
+    ]
+    for number, entries in enumerate(([victim, *others], [*others, victim])):
+        node = copy_replica(replica, tmp_path / str(number))
+        for entry in entries:
+            node.apply([entry], [])
+        for block in (*blocks, *reversed(blocks)):
+            node.apply([], [block])
+        assert node.read(F) == content and node.read(path("/web/b")) == blocks[0].data
+        assert {entry.name for _, entry, _ in node.incomplete()} == {b"a", b"c", b"d"}
+        assert node.check_view() == [] and check(node.directory / LOG_FILE) == []
+        node.close()
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_many_entries_that_name_blocks_of_one_chain_cost_the_same_each(replica: Replica, whole: bool) -> None:
-    """Each one another block, from the first one on, so that the rest of the chain is behind each."""
-    blocks = chain_of_small(8000)
-    size = 2 * len(blocks)
-    there = ALICE.sign(web(replica), 0, Action.WRITE, b"f", blocks[0].hash, Extensions(size))
-    replica.apply([there], blocks if whole else blocks[:-1])
+def test_many_entries_that_name_one_manifest_cost_the_same_each(replica: Replica, whole: bool) -> None:
+    """However long the list is, and whatever length they state."""
+    parts = [Block(b"%d" % number * 4096) for number in range(10, 99)]
+    parts = [Block((block.data * 8)[:SYNC_BLOCK_DATA]) for block in parts]
+    length = len(parts) * SYNC_BLOCK_DATA
+    entry, manifest = lists(replica, [parts], length)
+    replica.apply([entry], [*manifest, *(parts if whole else parts[1:])])
     costs = []
-    for part in (blocks[:200], blocks[200:400], blocks[4000:4200]):
-        entries = [ALICE.sign(web(replica), 1, Action.WRITE, b"g", block.hash, Extensions(size)) for block in part]
-        costs.append(calls(partial(replica.apply, entries, [])) / len(part))
-    assert len(replica.incomplete()) == (0 if whole else 601)
-    # Each step of a walk is two calls, and a walk along the whole chain 8000 steps.
+    for lengths in (range(length, length - 200, -1), range(length - 200, length - 400, -1), [length] * 200):
+        entries = [
+            ALICE.sign(
+                web(replica), number, Action.WRITE, b"g", Encoded(manifest[0].hash, 0, each).encode(), Extensions(each)
+            )
+            for number, each in enumerate(lengths)
+        ]
+        costs.append(calls(partial(replica.apply, entries, [])) / len(entries))
     assert max(costs) < 1000
+    assert len(replica.incomplete()) == (399 if whole else 600)
 
 
-# -- what a chain unpacks to ------------------------------------------------------------------------------------------
+def over_and_over(replica: Replica, times: int, *, last: Block | None = None) -> tuple[Entry, list[Block]]:
+    """A write of many gigabytes that takes three blocks, or four: a list of one list, which names one part; root first.
+
+    `last`: the last part.
+    """
+    part = Block(noise(1, SYNC_BLOCK_DATA))
+    inner = Block(part.hash * MAX_LISTED)
+    end = [] if last is None else [Block(part.hash * (MAX_LISTED - 1) + last.hash), last]
+    top = Block(inner.hash * (times - len(end[:1])) + b"".join(block.hash for block in end[:1]))
+    length = times * MAX_LISTED * SYNC_BLOCK_DATA
+    named = Encoded(top.hash, codecs.STORED.tag, length).encode()
+    return ALICE.sign(web(replica), 1, Action.WRITE, b"f", named, Extensions(length)), [top, inner, part, *end]
+
+
+@pytest.mark.parametrize("at_once", [1, 3], ids=["one by one", "with the entry"])
+def test_a_list_that_is_named_over_and_over_is_looked_at_once(replica: Replica, at_once: int) -> None:
+    entry, blocks = over_and_over(replica, 400)
+    if at_once == 1:
+        replica.apply([entry], [])
+        # The list below is whole when the one comes that names it.
+        other, _ = lists(replica, [[blocks[2]] * MAX_LISTED], MAX_LISTED * SYNC_BLOCK_DATA, b"o")
+        replica.apply([other], blocks[1:])
+        assert replica.read(path("/web/o"))[:SYNC_BLOCK_DATA] == blocks[2].data
+        assert calls(partial(replica.apply, [], blocks[:1])) < 20_000
+    else:
+        assert calls(partial(replica.apply, [entry], blocks)) < 40_000
+    assert not replica.incomplete() and replica.digest().missing == 0
+
+
+def test_entries_that_name_large_contents_cost_the_same_whatever_comes_with_them(replica: Replica) -> None:
+    entry, blocks = over_and_over(replica, 400, last=Block(noise(2, SYNC_BLOCK_DATA)))
+    replica.apply([entry], blocks[:-1])
+    for number in range(10):
+        again = ALICE.sign(web(replica), number, Action.WRITE, b"g", entry.content, Extensions(entry.size))
+        assert calls(partial(replica.apply, [again], [Block(noise(number, 100))])) < 3000
+    assert calls(replica.incomplete) < 20_000
+    found = replica.incomplete()
+    assert len(found) == 11 and all(content.held == entry.size - SYNC_BLOCK_DATA for _, _, content in found)
+
+
+def test_a_list_with_the_bytes_of_an_entry_keeps_no_content_away(tmp_path: Path, replica: Replica) -> None:
+    """The hash of an entry is that of its bytes, as that of a block is."""
+    named, (block,) = in_blocks(noise(1, 300))
+    size = len(ALICE.sign(web(replica), 1, Action.WRITE, b"n", named, Extensions(300)).body)
+    entry = ALICE.sign(web(replica), 1, Action.WRITE, b"n" * (1 + -size % HASH_SIZE), named, Extensions(300))
+    twin = Block(entry.body)
+    assert twin.hash == entry.hash and len(twin.data) % HASH_SIZE == 0
+    length = len(twin.data) // HASH_SIZE * SYNC_BLOCK_DATA
+    other = ALICE.sign(web(replica), 1, Action.WRITE, b"f", Encoded(twin.hash, 0, length).encode(), Extensions(length))
+    for number, blocks in enumerate(([block, twin], [twin, block])):
+        node = copy_replica(replica, tmp_path / str(number))
+        node.apply([entry, other], [])
+        for each in blocks:
+            node.apply([], [each])
+        assert node.read(path(f"/web/{entry.name.decode()}")) == block.data
+        assert [found.name for _, found, _ in node.incomplete()] == [b"f"]
+        assert node.check_view() == [] and check(node.directory / LOG_FILE) == []
+        node.close()
+
+
+def test_a_spoiled_content_wants_nothing_although_its_block_is_a_list_elsewhere_in_it(replica: Replica) -> None:
+    last = Block(b"".join(Block(noise(number, 100)).hash for number in range(3)))
+    first = Block(last.hash + Block(noise(9, SYNC_BLOCK_DATA)).hash * (MAX_LISTED - 1))
+    top = Block(first.hash + last.hash)
+    length = (MAX_LISTED + 3) * SYNC_BLOCK_DATA
+    entry = ALICE.sign(web(replica), 1, Action.WRITE, b"f", Encoded(top.hash, 0, length).encode(), Extensions(length))
+    replica.apply([entry], [top, first])
+    assert last.hash in [hash for _, hash in replica.missing_blocks(16)]
+    replica.apply([], [last])
+    assert [found.progress for _, _, found in replica.incomplete()] == [ContentProgress.SPOILED]
+    other = ALICE.sign(web(replica), 1, Action.WRITE, b"o", in_blocks(b"o")[0], Extensions(1))
+    replica.apply([other], [])
+    assert [hash for _, hash in replica.missing_blocks(16)] == [Block(b"o").hash]
+    assert check(replica.directory / LOG_FILE) == []
+
+
+# -- what a content unpacks to -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.logs("cannot be read")
 @pytest.mark.parametrize("size", [2 * MIB, LARGE_CONTENT, 64 * MIB], ids=lambda size: f"{size // MIB} MiB")
 def test_a_keyframe_that_unpacks_to_too_much_is_not_unpacked(replica: Replica, size: int) -> None:
-    entry, blocks = save(replica, frame_of_zeros(size), size)
+    entry, blocks = save(replica, frame_of_zeros(size), size, codecs.FRAME.tag)
     assert replica.apply([entry], blocks).entries == (entry,)
     with pytest.raises(UnreadableContent, match="more than 1000 for each"):
         replica.read(F)
@@ -251,10 +313,10 @@ def test_what_this_node_writes_is_within_the_ratio(tmp_path: Path, replica: Repl
 
 @pytest.mark.logs("cannot be read")
 def test_a_delta_that_unpacks_to_too_much_is_not_unpacked(replica: Replica) -> None:
-    first, first_blocks = save(replica, b"\0" + noise(1, 5000), 5000)
+    first, first_blocks = save(replica, noise(1, 5000), 5000)
     size = 32 * MIB
-    delta = bytes((codecs.ZSTD.tag,)) + codecs.ZSTD.encode(bytes(size), noise(1, 5000))
-    second, blocks = save(replica, delta, size, parent=first.hash)
+    delta = codecs.ZSTD.encode(bytes(size), noise(1, 5000))
+    second, blocks = save(replica, delta, size, codecs.ZSTD.tag, parent=first.hash)
     replica.apply([first, second], [*first_blocks, *blocks])
     with pytest.raises(UnreadableContent, match="more than 1000 for each"):
         replica.read(F)
@@ -266,14 +328,14 @@ def test_a_delta_that_unpacks_to_too_much_is_not_unpacked(replica: Replica) -> N
 def deltas(replica: Replica, count: int) -> list[Entry]:
     """A file of zeros behind so many deltas that change nothing, each of which takes milliseconds."""
     size = 256 * 1024
-    entry, blocks = save(replica, bytes((codecs.ZLIB.tag,)) + codecs.ZLIB.encode(bytes(size), b""), size)
+    entry, blocks = save(replica, codecs.ZLIB.encode(bytes(size), b""), size, codecs.ZLIB.tag)
     control, difference, extra = map(bz2.compress, (struct.pack("<qqq", size, 0, 0), bytes(size), b""))
     header = struct.pack("<8sQQQ", b"BSDIFF40", len(control), len(difference), size)
-    delta = split(bytes((codecs.BSDIFF.tag,)) + header + control + difference + extra)
+    named, delta = in_blocks(header + control + difference + extra, codecs.BSDIFF.tag)
     entries = [entry]
     for number in range(count):
         parent = entries[-1].hash
-        entries.append(ALICE.sign(parent, number, Action.WRITE, b"f", delta[0].hash, Extensions(size)))
+        entries.append(ALICE.sign(parent, number, Action.WRITE, b"f", named, Extensions(size)))
     assert len(replica.apply(entries, [*blocks, *delta]).entries) == count + 1
     return entries
 
@@ -310,7 +372,7 @@ def test_nobody_waits_for_a_content_that_is_decoded(monkeypatch: pytest.MonkeyPa
     is_decoding, go_on = threading.Event(), threading.Event()
     decode = codecs.decode
 
-    def slow(*arguments: bytes) -> bytes:
+    def slow(*arguments: object) -> bytes:
         is_decoding.set()
         assert go_on.wait(DEADLINE)
         return decode(*arguments)  # type: ignore[arg-type]
@@ -337,13 +399,13 @@ def test_writing_over_what_is_hard_to_decode_decodes_nothing_under_the_lock(
     """A small file whose delta builds on large contents: comparing it with what is written unpacks them."""
     entries = deltas(replica, 20)
     small = b"small"
-    delta = split(bytes((codecs.BSDIFF.tag,)) + codecs.BSDIFF.encode(small, bytes(256 * 1024)))
-    entry = ALICE.sign(entries[-1].hash, 1, Action.WRITE, b"f", delta[0].hash, Extensions(len(small)))
+    named, delta = in_blocks(codecs.BSDIFF.encode(small, bytes(256 * 1024)), codecs.BSDIFF.tag)
+    entry = ALICE.sign(entries[-1].hash, 1, Action.WRITE, b"f", named, Extensions(len(small)))
     replica.apply([entry], delta)
     held: list[bool] = []
     decode = codecs.decode
 
-    def seen(*arguments: bytes) -> bytes:
+    def seen(*arguments: object) -> bytes:
         thread = threading.Thread(target=lambda: held.append(replica.wait() < DEADLINE))
         thread.start()
         thread.join(5)
@@ -359,7 +421,7 @@ def test_writing_over_what_is_hard_to_decode_decodes_nothing_under_the_lock(
 
 
 def test_an_unreadable_content_is_logged_once(replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
-    entry, blocks = save(replica, b"\x01rubbish", 5)
+    entry, blocks = save(replica, b"rubbish", 5, codecs.ZLIB.tag)
     replica.apply([entry], blocks)
     for _ in range(3):
         with pytest.raises(UnreadableContent):
@@ -383,26 +445,26 @@ def limited(replica: Replica, directory: Path, limits: DiskLimits) -> Replica:
 def test_at_the_limit_contents_wait_and_entries_go_on(tmp_path: Path, replica: Replica, together: bool) -> None:
     other = limited(replica, tmp_path / "other", DiskLimits(max_log_bytes=1))
     content = noise(1, 300_000)
-    entry, blocks = save(replica, b"\0" + content, len(content))
+    entry, blocks = save(replica, content, len(content))
     for node in (replica, other):
         applied = node.apply([entry], blocks if together else [])
         assert applied.entries == (entry,) and not applied.rejected
-        assert bool(applied.missing_blocks) == (node is replica and not together)
+        assert applied.lacks_blocks == (node is replica and not together)
     send(replica, blocks, 3)
     before = stored(other)
     send(other, blocks, 3)
     assert stored(other) == before and other.limit_reached() == "max_log_bytes" and not replica.limit_reached()
-    assert not other.missing_blocks(16) and other.incomplete()[0][2].state is ChainState.NO_ROOM
+    assert not other.missing_blocks(16) and other.incomplete()[0][2].progress is ContentProgress.NO_ROOM
     assert other.digest().same_entries(replica.digest()), "so that nobody compares because of it"
     assert (other.digest().waiting, replica.digest().waiting) == (1, 0), "and all know of it"
     listing = other.listing(path("/web/f"))
-    assert listing is not None and listing.entries == (entry.hash,) and not listing.stalled + listing.receiving
+    assert listing is not None and listing.entries == (entry.hash,)
     assert b"f" not in other.names_in(path("/web"))
-    assert not other.stall(-1000) and check(other.directory / LOG_FILE) == []
+    assert not other.look_again(-1000) and check(other.directory / LOG_FILE) == []
     other.close()
     # The owner has raised it.
     again = Replica(other.directory, clock=Clock(), limits=DiskLimits(max_log_bytes=10**9))
-    assert again.stall(1000) == 1 and again.missing_blocks(16) == (blocks[0].hash,)
+    assert again.look_again(-1000) == 1 and [hash for _, hash in again.missing_blocks(16)] == [blocks[0].hash]
     send(again, blocks, 3)
     assert again.read(F) == content and not again.incomplete()
     assert again.digest() == replica.digest() and again.check_view() == []
@@ -412,37 +474,60 @@ def test_at_the_limit_contents_wait_and_entries_go_on(tmp_path: Path, replica: R
 def test_contents_wait_in_the_middle_and_go_on(
     tmp_path: Path, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the room of a disk comes and goes, beside a chain that has stalled before."""
+    """As the room of a disk comes and goes."""
     free = [10 * MIB]
     monkeypatch.setattr("basefs.log.reserve.free_bytes", lambda directory: free[0])
     other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB))
     content = noise(1, 300_000)
-    entry, blocks = save(replica, b"\0" + content, len(content))
-    stalling = ALICE.sign(web(replica), 1, Action.WRITE, b"s", split(b"\0stalls")[0].hash, Extensions(6))
+    entry, blocks = save(replica, content, len(content))
+    named, (small,) = in_blocks(b"small")
+    beside = ALICE.sign(web(replica), 1, Action.WRITE, b"s", named, Extensions(5))
     for node in (replica, other):
-        node.apply([entry, stalling], [])
+        node.apply([entry, beside], [])
     send(other, blocks[:4], 1)
-    assert other.stall(-1000) == 2
     free[0] = 5 * MIB - 1
     other.apply([], blocks[4:5])
-    assert other.limit_reached() == "min_free" and {state.state for _, _, state in other.incomplete()} == {
-        ChainState.NO_ROOM
-    }
-    second = ALICE.sign(web(replica), 2, Action.WRITE, b"second", blocks[0].hash, Extensions(len(content)))
+    assert other.limit_reached() == "min_free" and not other.missing_blocks(16)
+    assert {found.progress for _, _, found in other.incomplete()} == {ContentProgress.NO_ROOM}
+    second = ALICE.sign(web(replica), 2, Action.WRITE, b"second", entry.content, Extensions(len(content)))
     for node in (replica, other):
         node.apply([second], [])
-    send(replica, blocks, 3)
-    replica.apply([], split(b"\0stalls"))
-    assert other.root_hash() == replica.root_hash()
+    send(replica, [*blocks, small], 3)
+    assert other.root_hash() == replica.root_hash() and other.digest().waiting == 3
     free[0] = 5 * MIB + 1
-    assert not other.stall(1000), "a little more is not enough"
+    assert not other.look_again(1000), "a little more is not enough"
     free[0] = 7 * MIB
-    assert other.stall(1000) == 2 and set(other.missing_blocks(16)) == {blocks[4].hash, split(b"\0stalls")[0].hash}
-    assert other.root_hash() != replica.root_hash()
-    send(other, blocks[4:], 2)
-    other.apply([], split(b"\0stalls"))
-    assert [other.read(path(f"/web/{name}")) for name in ("f", "second", "s")] == [content, content, b"stalls"]
-    assert other.root_hash() == replica.root_hash() and other.check_view() == []
+    assert other.look_again(1000) == 3
+    assert {hash for _, hash in other.missing_blocks(16)} == {small.hash, *(block.hash for block in blocks[4:])}
+    send(other, [*blocks[4:], small], 2)
+    assert [other.read(path(f"/web/{name}")) for name in ("f", "second", "s")] == [content, content, b"small"]
+    assert other.digest() == replica.digest() and other.check_view() == []
+    other.close()
+
+
+def test_blocks_that_name_each_other_come_from_memory_one_after_the_other(
+    tmp_path: Path, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the hash of the next one, as a list would, and all are wanted before there is room."""
+    free = [5 * MIB - 1]
+    monkeypatch.setattr("basefs.log.reserve.free_bytes", lambda directory: free[0])
+    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB))
+    blocks = [Block(noise(1, HASH_SIZE))]
+    while len(blocks) < 600:
+        blocks.append(Block(blocks[-1].hash))
+    other.apply([], blocks[:-1])
+    other.apply(
+        [
+            ALICE.sign(web(replica), 1, Action.WRITE, b"%d" % n, in_blocks(block.data)[0], Extensions(HASH_SIZE))
+            for n, block in enumerate(blocks)
+        ],
+        [],
+    )
+    assert len(other.incomplete()) == len(blocks)
+    free[0] = 7 * MIB
+    assert other.look_again(1000) == len(blocks)
+    other.apply([], blocks[-1:])
+    assert not other.incomplete() and other.read(path("/web/0")) == blocks[0].data
     other.close()
 
 
@@ -459,13 +544,13 @@ def test_the_ends_of_a_limit_are_said_once(
     free = [0]
     monkeypatch.setattr("basefs.log.reserve.free_bytes", lambda directory: free[0])
     other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB))
-    entry, blocks = save(replica, b"\0" + noise(1, 1000), 1000)
+    entry, blocks = save(replica, noise(1, 1000), 1000)
     for _ in range(3):
         other.apply([entry], blocks)
-        other.stall(1000)
+        other.look_again(1000)
     free[0] = 7 * MIB
     for _ in range(3):
-        other.stall(1000)
+        other.look_again(1000)
     other.close()
     assert [record.getMessage() for record in caplog.records] == [
         "no room for contents: min_free is reached, those of other nodes wait",
@@ -478,7 +563,7 @@ def test_own_content_is_not_limited(tmp_path: Path, replica: Replica) -> None:
     other.close()
     other = Replica(other.directory, [ROOT_KEY], clock=Clock(), limits=DiskLimits(max_log_bytes=1))
     content = noise(1, 300_000)
-    entry, _ = save(replica, b"\0" + content, len(content))
+    entry, _ = save(replica, content, len(content))
     other.apply([entry], [])
     assert other.limit_reached()
     other.commit(lambda author: author.write(path("/web/own"), content))
@@ -486,11 +571,10 @@ def test_own_content_is_not_limited(tmp_path: Path, replica: Replica) -> None:
     other.close()
 
 
-def test_many_entries_of_one_withheld_chain_cost_the_same_each(tmp_path: Path, replica: Replica) -> None:
+def test_many_entries_of_one_content_that_waits_cost_the_same_each(tmp_path: Path, replica: Replica) -> None:
     other = limited(replica, tmp_path / "other", DiskLimits(max_log_bytes=1))
-    blocks = split(b"\0" + noise(1, 1000))
-    made = (ALICE.sign(web(replica), n, Action.WRITE, b"%d" % n, blocks[0].hash, Extensions(1000)) for n in range(1000))
-    entries = list(made)
+    named, _ = in_blocks(noise(1, 1000))
+    entries = [ALICE.sign(web(replica), n, Action.WRITE, b"%d" % n, named, Extensions(1000)) for n in range(1000)]
     costs = [calls(partial(other.apply, part, [])) for part in (entries[:500], entries[500:])]
     assert costs[1] <= 1.2 * costs[0]
     assert len(other.incomplete()) == 1000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from basefs.log import orphans as module
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash
+from basefs.log.hashes import HASH_SIZE
 from basefs.log.orphans import Orphans
 from tests.support.helpers import ALICE
 
@@ -85,7 +85,7 @@ def test_bounds_hold_after_anything(actions: list[tuple[int, bytes, str] | bytes
 
 def test_blocks_are_bounded_by_bytes() -> None:
     orphans = Orphans()
-    blocks = [Block(BlockHash(ZERO_HASH), bytes((number,)) * 40) for number in range(3)]
+    blocks = [Block(bytes((number,)) * 40) for number in range(3)]
     for block in blocks:
         orphans.hold_block(block)
         orphans.hold_block(block)

@@ -11,7 +11,7 @@ import json
 from basefs.log import blocks, codecs
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, Recovery, RecoveryKeys
-from basefs.log.hashes import HASH_SIZE
+from basefs.log.hashes import HASH_SIZE, BlockHash, sha224
 from basefs.log.keys import SigningKey
 from basefs.log.recovery import message
 from basefs.view.states import encode_mode
@@ -33,7 +33,9 @@ NEW = OLD.replace(b"option50 = 2500", b"option50 = 1")
 def entries() -> dict[str, Entry]:
     """One entry of each action, and some at their limits."""
     root, other, third = (SigningKey.from_seed(secret) for secret in SECRETS)
-    first = blocks.split(bytes((codecs.STORED.tag,)) + b"hello\n")[0].hash
+    hello = blocks.Encoded(blocks.split(b"hello\n")[0], codecs.STORED.tag, 6).encode()
+    # A manifest of 524 288 parts.
+    huge = blocks.Encoded(BlockHash(sha224(b"huge")), codecs.STORED.tag, blocks.MAX_CONTENT_BYTES).encode()
     made = {"root": root.sign(bytes(range(HASH_SIZE)), BIRTH, Action.MKDIR, b"/")}
 
     def add(
@@ -49,9 +51,9 @@ def entries() -> dict[str, Entry]:
     add("grant", "root", Action.GRANT, b"root", root.public)
     add("grant other", "grant", Action.GRANT, "clé".encode(), other.public)
     add("mkdir", "root", Action.MKDIR, b"etc")
-    add("write", "mkdir", Action.WRITE, b"motd", first, Extensions(6))
+    add("write", "mkdir", Action.WRITE, b"motd", hello, Extensions(6))
     add("write empty", "mkdir", Action.WRITE, b"empty")
-    add("write largest", "mkdir", Action.WRITE, b"huge", first, Extensions(2**48 - 1, mtime=-1))
+    add("write largest", "mkdir", Action.WRITE, b"huge", huge, Extensions(blocks.MAX_CONTENT_BYTES, mtime=-1))
     add("mode", "write", Action.MODE, b"motd", encode_mode(0o640, None))
     add("mode owner", "mode", Action.MODE, b"motd", encode_mode(0o640, (b"root", b"adm")))
     add("ack", "mode owner", Action.ACK, b"motd")
@@ -104,19 +106,20 @@ def vectors() -> dict[str, object]:
             for label, entry in entries().items()
         ],
         "blocks": [
-            {"label": label, "next": block.next.hex(), "data": block.data.hex(), "hash": block.hash.hex()}
-            for label, block in {
-                "one block": blocks.split(bytes((codecs.STORED.tag,)) + b"hello\n")[0],
-                "first of two": blocks.split(b"\x00" + b"a" * 500)[0],
-                "last of two": blocks.split(b"\x00" + b"a" * 500)[1],
-            }.items()
+            {"label": label, "data": block.data.hex(), "hash": block.hash.hex()}
+            for label, block in zip(
+                ("only one", "list of two", "first of two", "last of two"),
+                [*blocks.split(b"hello\n")[1], *blocks.split(b"a" * 600)[1]],
+                strict=True,
+            )
         ],
-        "chains": [
+        "contents": [
             {
                 "codec": codec.name,
+                "tag": codec.tag,
                 "old": "" if codec.keyframe else OLD.hex(),
                 "size": len(NEW),
-                "chain": (bytes((codec.tag,)) + codec.encode(NEW, OLD)).hex(),
+                "encoded": codec.encode(NEW, OLD).hex(),
                 "content": NEW.hex(),
             }
             for codec in codecs.CODECS.values()

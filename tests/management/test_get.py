@@ -75,7 +75,7 @@ def test_all_of_it(cli: Cli, remote: Local) -> None:
     with cli.replica("conf", ROOT_KEY) as replica:
         assert replica.root_hash() == remote.replica.root_hash()
         assert replica.read(path("/large")) == remote.load("/large")
-        assert replica.missing_blocks(1) == ()
+        assert replica.missing_blocks(1) == []
         assert replica.check_view() == []
     assert leftovers(cli) == ["conf"]
     # The key that it made, and whom a mount looks for.

@@ -24,7 +24,6 @@ from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
 from basefs.log.encoder import Encoder
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
-from basefs.log.hashes import BlockHash
 from basefs.log.keys import verify
 from basefs.log.verifying import Signed, find_wrong
 from basefs.path import Path
@@ -95,7 +94,7 @@ def test_a_delivery_in_several_transactions_ends_like_one(
     assert [entry for part in told for entry in part.entries] == list(parts.entries)
     assert set(parts.entries) == set(whole.entries) == set(written.entries)
     assert replace(parts, entries=(), changes=()) == replace(whole, entries=(), changes=())
-    assert parts.missing_parents == parts.missing_blocks == ()
+    assert parts.missing_parents == () and not parts.lacks_blocks
     assert tree_of(reader) == tree_of(other) == tree_of(writer)
     assert reader.root_hash() == other.root_hash() == writer.root_hash()
     for replica in (writer, reader, other):
@@ -431,7 +430,7 @@ def test_no_log_is_closed_while_somebody_reads_it(tmp_path: pathlib.Path) -> Non
     closing.join(DEADLINE)
     assert not closing.is_alive()
     with pytest.raises(StoreError):
-        replica.block(BlockHash(written.entries[0].content))
+        replica.block(written.blocks[0].hash)
 
 
 def test_nobody_waits_for_a_large_content_on_which_a_small_one_builds(
@@ -470,7 +469,7 @@ def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: pathli
             in_time.append(turned.wait(DEADLINE))
 
     async def look() -> None:
-        checking = asyncio.ensure_future(Propagation(replica, asyncio.get_running_loop(), 4, 0.0).check_stalled())
+        checking = asyncio.ensure_future(Propagation(replica, asyncio.get_running_loop(), 4, 0.0).look_again())
         await asyncio.sleep(0)
         turned.set()
         await checking

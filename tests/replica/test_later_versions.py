@@ -31,7 +31,7 @@ def carry(source: Replica, target: Replica) -> None:
     for raw in source.walk(()):
         target.add([raw], [])
     while wanted := target.missing_blocks(100):
-        target.add([], [source.block(hash) for hash in wanted])
+        target.add([], [source.block(hash) for _, hash in wanted])
 
 
 def later(one: Replica) -> list[Entry]:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from basefs.errors import DamagedLog, IsADirectory, LocalProtocolError, NotADirectory, NotFound, ReadOnly, StoreError
 from basefs.log import orphans
-from basefs.log.blocks import Block, split
+from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import NO_EXTENSIONS, Extensions
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, addend, stalled_hash, sum_hash
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, addend, sum_hash
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Applied, Replica
 from basefs.view.author import Author
@@ -25,11 +25,13 @@ from basefs.view.draft import Draft
 from basefs.view.states import Kind
 from tests.support.helpers import (
     ALICE,
+    BIRTH,
     BOB,
     ROOT_KEY,
     STRANGER,
     Node,
     genesis,
+    in_blocks,
     make_key,
     make_replica,
     noise,
@@ -180,8 +182,8 @@ def test_a_stranger_never_makes_the_log_grow(replica: Replica) -> None:
     before = replica.totals()
     replica.sync_to_disk()
     for number in range(200):
-        chain = split(noise(number, 1000))
-        write = STRANGER.sign(DIRECTORY.hash, number, Action.WRITE, b"f", chain[0].hash, Extensions(1000))
+        named, blocks = in_blocks(noise(number, 1000))
+        write = STRANGER.sign(DIRECTORY.hash, number, Action.WRITE, b"f", named, Extensions(1000))
         entries = [
             write,
             STRANGER.sign(DIRECTORY.hash, number, Action.GRANT, b"s", STRANGER.public),
@@ -190,7 +192,7 @@ def test_a_stranger_never_makes_the_log_grow(replica: Replica) -> None:
             STRANGER.sign(number.to_bytes(28, "big"), number, Action.MKDIR, b"x"),
             Entry(DIRECTORY.hash, number, Action.DELETE, b"d", b"", NO_EXTENSIONS, ROOT_KEY.fingerprint, bytes(64)),
         ]
-        assert replica.apply(entries, chain, peer=f"peer{number}").entries == ()
+        assert replica.apply(entries, blocks, peer=f"peer{number}").entries == ()
     after = replica.totals()
     assert (after["entries"], after["blocks"], after["bytes"]) == (before["entries"], before["blocks"], before["bytes"])
     assert set(replica.names_in(())) == {b"d"}
@@ -310,65 +312,47 @@ def test_our_own_mistakes_are_loud(replica: Replica) -> None:
 
 def file_of(content: bytes, name: bytes = b"f") -> tuple[Entry, list[Block]]:
     """A write of stored content and its blocks."""
-    chain = split(b"\x00" + content)
-    return ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, name, chain[0].hash, Extensions(len(content))), chain
+    named, blocks = in_blocks(content)
+    return ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, name, named, Extensions(len(content))), blocks
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_blocks_in_any_order(replica: Replica, order: tuple[int, ...]) -> None:
-    write, chain = file_of(noise(1, 1200))
-    things: list[Entry | Block] = [write, *chain]
+    write, blocks = file_of(noise(1, 1000))
+    things: list[Entry | Block] = [write, *blocks]
     shown: list[bool] = []
-    missing: set[BlockHash] = set()
     for index in order:
         thing = things[index]
         applied = replica.apply([thing], []) if isinstance(thing, Entry) else replica.apply([], [thing])
-        missing.update(applied.missing_blocks)
         shown.append(b"f" in replica.names_in(path("/d")))
+        assert replica.missing_blocks(1) or not applied.lacks_blocks
+        assert {hash for _, hash in replica.missing_blocks(9)} <= {block.hash for block in blocks}
     assert shown == [False, False, False, True]
-    assert missing <= {block.hash for block in chain}
-    assert replica.read(path("/d/f")) == noise(1, 1200)
+    assert replica.read(path("/d/f")) == noise(1, 1000)
 
 
 def test_completed_tells_of_entries_that_came_earlier(replica: Replica) -> None:
-    write, chain = file_of(noise(1, 1200))
-    assert replica.apply([write], chain[:1]).missing_blocks == (chain[1].hash,)
-    assert replica.apply([], chain[1:2]).completed == ()
-    assert replica.apply([], chain[2:]).completed == (write.hash,)
-    other, _ = file_of(noise(1, 1200), b"g")
+    write, blocks = file_of(noise(1, 1000))
+    assert replica.apply([write], blocks[:1]).lacks_blocks
+    assert replica.apply([], blocks[1:2]).completed == ()
+    applied = replica.apply([], blocks[2:])
+    assert applied.completed == (write.hash,) and not applied.lacks_blocks
+    other, _ = file_of(noise(1, 1000), b"g")
     assert replica.apply([other], []).completed == (), "accepted and complete at once"
-    assert replica.read(path("/d/g")) == noise(1, 1200)
+    assert replica.read(path("/d/g")) == noise(1, 1000)
 
 
-def test_chains_that_share_their_end(replica: Replica) -> None:
-    end = split(noise(9, 900))
-    chains = [[Block(end[0].hash, noise(number, 483)), *end] for number in range(2)]
-    writes = [
-        ROOT_KEY.sign(DIRECTORY.hash, 1, Action.WRITE, b"%d" % number, chain[0].hash, Extensions(1383))
-        for number, chain in enumerate(chains)
-    ]
-    replica.apply(writes, [chain[0] for chain in chains])
-    assert replica.missing_blocks(10) == (end[0].hash,)
-    assert set(replica.apply([], end).completed) == {write.hash for write in writes}
-
-
-def test_where_a_chain_goes_on(replica: Replica) -> None:
-    replica.apply(genesis((ROOT_KEY, ALICE)), [])
-    chain = split(noise(4, 5000))
-    write = ROOT_KEY.sign(replica.identity, 1, Action.WRITE, b"long", chain[0].hash, Extensions(5000))
-    replica.apply([write], chain[:8])
-    assert [replica.block_behind(chain[place].hash, 3) for place in range(6)] == [
-        *(chain[place + 3].hash for place in range(5)),
-        None,
-    ]
-    replica.apply([], chain[8:])
-    assert replica.block_behind(chain[0].hash, len(chain) - 1) == chain[-1].hash
-    assert replica.block_behind(chain[0].hash, len(chain)) is None
-    assert replica.block_behind(chain[0].hash[::-1], 1) is None  # type: ignore[arg-type]
+def test_contents_that_share_a_block(replica: Replica) -> None:
+    end = noise(9, GOSSIP_BLOCK_DATA)
+    files = [file_of(noise(number, GOSSIP_BLOCK_DATA) + end, b"%d" % number) for number in range(2)]
+    (shared,) = in_blocks(end)[1]
+    replica.apply([write for write, _ in files], [block for _, blocks in files for block in blocks[:2]])
+    assert {hash for _, hash in replica.missing_blocks(10)} == {shared.hash}
+    assert set(replica.apply([], [shared]).completed) == {write.hash for write, _ in files}
 
 
 def test_a_block_that_nobody_names_costs_no_disk(replica: Replica) -> None:
-    replica.apply([], split(noise(1, 5000)))
+    replica.apply([], in_blocks(noise(1, 5000))[1])
     assert replica.totals()["blocks"] == 0
 
 
@@ -381,34 +365,44 @@ def test_local_content_that_is_arriving_from_somebody_else(replica: Replica) -> 
     assert replica.read(path("/ours")) == noise(1, 1200)
     assert replica.read(path("/theirs")) == noise(1, 1200)
     assert applied.completed == (theirs.entries[0].hash,)
-    assert replica.missing_blocks(1) == ()
+    assert replica.missing_blocks(1) == []
 
 
 # -- what others are told ---------------------------------------------------------------------------------------------
 
 
-def test_receiving_stalled_completed(replica: Replica) -> None:
-    write, chain = file_of(noise(1, 1200))
-    before = replica.root_hash()
+def test_the_tree_does_not_tell_of_contents_but_the_digest_does(replica: Replica) -> None:
+    write, blocks = file_of(noise(1, 1200))
     replica.apply([write], [])
     listing = replica.listing(path("/d/f"))
-    assert listing is not None and (listing.entries, listing.receiving) == ((), (write.hash,))
-    assert replica.root_hash() == before, "a chain that is arriving does not change the tree"
-    assert replica.stall(1000) == 0
-    assert replica.stall(-1000) == 1
-    listing = replica.listing(path("/d/f"))
-    assert listing is not None and listing.stalled == ((write.hash, ZERO_HASH),)
-    assert replica.path_hash(path("/d/f")) == sum_hash(addend(stalled_hash(write.hash, ZERO_HASH)))
-    replica.apply([], chain[:1])
-    assert replica.root_hash() == before
-    assert replica.path_hash(path("/d/f")) == ZERO_HASH
-    replica.stall(-1000)
-    assert replica.path_hash(path("/d/f")) == sum_hash(addend(stalled_hash(write.hash, chain[0].hash)))
-    replica.apply([], chain[1:])
-    assert replica.path_hash(path("/d/f")) == sum_hash(addend(write.hash))
-    assert replica.root_hash() != before
-    listing = replica.listing(path("/d/f"))
     assert listing is not None and listing.entries == (write.hash,)
+    before = replica.root_hash()
+    assert replica.path_hash(path("/d/f")) == sum_hash(addend(write.hash))
+    assert replica.digest().missing == 1
+    replica.apply([], blocks)
+    assert replica.root_hash() == before and replica.digest().missing == 0
+
+
+def test_a_content_of_which_nothing_comes_is_asked_for_again_now_and_then(tmp_path: Path) -> None:
+    now = [BIRTH]
+    make_replica(tmp_path).close()
+    replica = Replica(tmp_path, clock=lambda: now[0])
+    named, blocks = in_blocks(noise(1, 1200))
+    write = ROOT_KEY.sign(EntryHash(replica.identity), 1, Action.WRITE, b"f", named, Extensions(1200))
+    replica.apply([write], [])
+    assert replica.look_again(5) == 0
+    now[0] += 6
+    assert replica.look_again(5) == 1 and replica.look_again(5) == 0
+    now[0] += 4
+    replica.apply([], blocks[:1])
+    now[0] += 4
+    assert replica.look_again(5) == 0, "something has come"
+    now[0] += 2
+    assert replica.look_again(5) == 1
+    replica.apply([], blocks)
+    now[0] += 100
+    assert replica.look_again(5) == 0
+    replica.close()
 
 
 def test_listing_and_hashes_of_unknown_paths(replica: Replica) -> None:
@@ -429,7 +423,7 @@ def test_a_walk_can_be_accepted_in_its_order(tmp_path: Path, replica: Replica) -
         result = other.add([raw], [])
         assert (result.rejected, result.missing_parents) == ((), ())
     blocks = [replica.block(block.hash) for block in made.blocks]
-    assert other.missing_blocks(10) == (made.blocks[0].hash,)
+    assert made.blocks[0].hash in [hash for _, hash in other.missing_blocks(10)]
     assert other.add([], [block for block in blocks if block is not None]).rejected == ()
     assert other.root_hash() == replica.root_hash()
     assert tree_of(other) == tree_of(replica)
@@ -459,7 +453,7 @@ def test_subscribers_hear_of_changes_only(replica: Replica) -> None:
     theirs = replica.apply([FILE], [])
     replica.commit(lambda author: author.write(path("/f"), noise(1, 900)))
     assert heard == [ours, theirs]
-    assert (ours.local, len(ours.blocks)) == (True, 2)
+    assert (ours.local, len(ours.blocks)) == (True, 3)
     assert (theirs.local, theirs.blocks) == (False, ())
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from basefs.gossip.events import Address, decode_event
-from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
+from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block, Encoded
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
-from basefs.log.hashes import ZERO_HASH
 from basefs.replication.announcing import (
     ACKNOWLEDGED_SECONDS,
     ANNOUNCE_SECONDS,
@@ -79,9 +78,11 @@ def announcer(loop: Loop, network: Network) -> Announcer:
 
 def change(number: int, blocks: int) -> tuple[list[Entry], list[Block]]:
     """A file whose content needs as many events as it has blocks."""
-    content = [Block(ZERO_HASH, noise(number * 100 + part, GOSSIP_BLOCK_DATA)) for part in range(blocks)]
+    content = [Block(noise(number * 100 + part, GOSSIP_BLOCK_DATA)) for part in range(blocks)]
     name = b"f%d" % number
-    return [ROOT_KEY.sign(ROOT.hash, BIRTH, Action.WRITE, name, content[0].hash, Extensions(1))], content
+    return [
+        ROOT_KEY.sign(ROOT.hash, BIRTH, Action.WRITE, name, Encoded(content[0].hash, 0, 1).encode(), Extensions(1))
+    ], content
 
 
 @pytest.mark.parametrize(

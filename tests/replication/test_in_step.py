@@ -28,8 +28,8 @@ from basefs.fs.filesystem import Filesystem
 from basefs.fs.staging.scratch import ScratchNames
 from basefs.gossip.members import TAG_FS, TAG_SYNC, Member, Peer
 from basefs.gossip.service import Gossip
-from basefs.log.chains import ChainState
 from basefs.log.interface import AddResult, LogState
+from basefs.log.missing import ContentProgress
 from basefs.log.reserve import DiskLimits
 from basefs.log.room import Room
 from basefs.management.status import in_step_in_words
@@ -137,7 +137,7 @@ class SimulatedNode:
     def incomplete(self) -> set[bytes]:
         """The entries whose contents are not whole here."""
         found = self.replica.incomplete()
-        return {entry.hash for _, entry, content in found if content.state is not ChainState.WITHHELD}
+        return {entry.hash for _, entry, content in found if content.progress is not ContentProgress.WITHHELD}
 
     async def start(self) -> None:
         rng = random.Random(self.host)

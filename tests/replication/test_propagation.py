@@ -53,8 +53,8 @@ class Network:
         self.counters = Counters()
         self.neighbours = SimpleNamespace(make_room=self.room.append, longest_round_trip=0.0, leave=lambda: None)
         self.peers: list[Peer] = []
-        self.wants_pieces = False
-        self.pieces = 0
+        self.wants_more = False
+        self.blocks = 0
 
     def changed(self, now: float) -> None:
         pass

@@ -50,9 +50,9 @@ class Node:
         self.bans = set()
         self.equal = set()
         self.lacks = []
-        self.wants_pieces = False
-        self.pieces = 0
-        self.asked_for_pieces = set()
+        self.wants_more = False
+        self.blocks = 0
+        self.asked_for_blocks = set()
         self.standing = []
         self.degree = 0
         self.begun = []
@@ -68,8 +68,8 @@ class Node:
     def missing(self):
         return list(self.lacks)
 
-    def brings_pieces(self, peer):
-        return peer in self.asked_for_pieces
+    def brings_blocks(self, peer):
+        return peer in self.asked_for_blocks
 
     def vacancies(self):
         return self.degree - len(self.standing)
@@ -286,22 +286,22 @@ def test_one_after_the_other_is_asked_for_a_content_and_not_for_ever():
     assert len(node.until(node.now + 1.0)) == 1, "a content has moved on"
 
 
-def test_many_pieces_later_others_are_asked_again():
+def test_many_blocks_later_others_are_asked_again():
     node = Node()
-    node.wants_pieces = True
+    node.wants_more = True
     node.progress(ONE, Phase.CONTENTS)
     for _ in range(50):
         for pull in node.until(node.now + 1.0):
             node.ends(pull)
     assert len(node.begun) == CONTENT_TRIES
-    node.pieces = MOVED_ON
+    node.blocks = MOVED_ON
     node.progress(ONE, Phase.CONTENTS)
     assert len(node.until(node.now + 1.0)) == 1
 
 
 def test_nobody_is_asked_for_a_content_with_whom_there_is_a_session():
     node = Node(PEERS[:4])
-    node.asked_for_pieces = {ONE}
+    node.asked_for_blocks = {ONE}
     node.news(TWO)
     node.until(0.0)
     node.news(THREE, jitter=1000.0)

@@ -61,7 +61,7 @@ class Checks:
             self._rebuilt[node.host] = root
             self.found += self._stale(node)
         # As nodes compare themselves: the root hash does not tell of a content that may turn out to be needed.
-        if self._seen.get(node.host) == root or not node.replica.has_all_needed():
+        if self._seen.get(node.host) == root or node.replica.digest().missing:
             return
         self._seen[node.host] = root
         shown = self._shown(node, contents=False)
@@ -98,7 +98,7 @@ class Checks:
         for node in self._nodes:
             if lacking := len(everything) - len(node.entries):
                 return f"{node.host} lacks {lacking} of {len(everything)} entries"
-            missing = [hash for hash in node.replica.missing_blocks(100) if self._is_somewhere(hash)]
+            missing = [hash for _, hash in node.replica.missing_blocks(100) if self._is_somewhere(hash)]
             if missing:
                 return f"{node.host} lacks blocks of {len(missing)} contents"
         if len({node.replica.root_hash() for node in self._nodes}) > 1:

@@ -141,10 +141,9 @@ def _tiny(rng: random.Random) -> Tuning:
     few: dict[str, Any] = {
         "rounds": 1,
         "batch": 1,
-        "missing_blocks": 1,
         "orphan_bytes": 300,
         "backlog": 1000,
-        "asked": 2,
+        "asked": 16,
         "push_backlog": 100,
         "greeting_timeout": 1.0,
         "idle_timeout": 8.0,

@@ -224,7 +224,7 @@ class Node:
     async def _watch(self, propagation: Propagation) -> None:
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)
-            await propagation.check_stalled()
+            await propagation.look_again()
             await propagation.audit()
 
     async def _keep_durable(self, process: Process, replica: Replica) -> None:

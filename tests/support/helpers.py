@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from basefs.log.blocks import Block
+from basefs.log.blocks import Block, Encoded, split
 from basefs.log.entries import ROOT_NAME, Action, Entry
 from basefs.log.extensions import NO_EXTENSIONS, Extensions, Recovery, RecoveryKeys
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
@@ -214,12 +214,20 @@ class Node:
         return applied
 
 
+def in_blocks(encoded: bytes, tag: int = 0) -> tuple[bytes, list[Block]]:
+    """How an entry names an encoded content that is not empty, by default one that is stored as it is; and its blocks,
+    the root first.
+    """
+    root, blocks = split(encoded)
+    return Encoded(root, tag, len(encoded)).encode(), blocks
+
+
 def fetch(replica: Replica, there: Mapping[BlockHash, Block]) -> int:
     """Bring the blocks that a replica asks for from a peer that has these; returns how many."""
     count = 0
     while True:
         replica.review_needs(at_once=True)
-        found = [there[hash] for hash in replica.missing_blocks(1000) if hash in there]
+        found = [there[hash] for _, hash in replica.missing_blocks(1000) if hash in there]
         if not found:
             return count
         replica.apply([], found)

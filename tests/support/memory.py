@@ -2,48 +2,23 @@
 
 Invariants:
 1. An entry is known only if its parent is, so `_own` lists are in an order in which they can be accepted.
-2. `_sums[path]` is the sum of the values of all entries at or below `path`; receiving entries count as nothing.
-3. `_chains` holds exactly the writes that are not complete, `_waiting` the same by first missing block.  A write is
-   complete once its blocks reach the end of the chain, or as many bytes as its size allows.
+2. `_sums[path]` is the sum of the values of all entries at or below `path`.
+3. `_lacks` holds exactly the writes that are not complete, each with the blocks that are known to be missing, `_wanted`
+   the same by block.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from basefs.errors import InvalidEntry
-from basefs.log.codecs import chain_limit
+from basefs.log.blocks import SYNC_BLOCK_DATA, BlockPlace, places
 from basefs.log.entries import CHILD_ACTIONS, ROOT_NAME, Action, Entry
-from basefs.log.hashes import (
-    HASH_SIZE,
-    SUM_MASK,
-    ZERO_HASH,
-    BlockHash,
-    EntryHash,
-    Fingerprint,
-    addend,
-    sha224,
-    stalled_hash,
-    sum_hash,
-)
+from basefs.log.hashes import SUM_MASK, ZERO_HASH, BlockHash, EntryHash, Fingerprint, addend, sha224, sum_hash
 from basefs.log.interface import AddResult, Digest, Listing
 from basefs.log.keys import verify
 from basefs.path import Path
-from basefs.sync.wire.limits import MAX_BLOCK_DATA
-
-
-@dataclass(slots=True)
-class _Chain:
-    """An incomplete content: last block that came, first that is missing, bytes that it may still have, and whether it
-    has stopped arriving.
-    """
-
-    last: BlockHash
-    missing: BlockHash
-    room: int
-    stalled: bool = False
 
 
 class _Stray(InvalidEntry):
@@ -79,8 +54,10 @@ class MemoryLog:
         self._own: dict[Path, list[EntryHash]] = {}
         self._children: dict[Path, set[bytes]] = {}
         self._sums: dict[Path, int] = {}
-        self._chains: dict[EntryHash, _Chain] = {}
-        self._waiting: dict[BlockHash, list[EntryHash]] = {}
+        self._lacks: dict[EntryHash, set[BlockHash]] = {}
+        #: The number of a missing block, and where which writes have it.
+        self._wanted: dict[BlockHash, tuple[int, dict[EntryHash, BlockPlace]]] = {}
+        self._number = 0
 
     audit = None
 
@@ -99,7 +76,7 @@ class MemoryLog:
 
     def digest(self) -> Digest:
         """See `LogState`."""
-        return Digest(self.root_hash(), len(self._entries))
+        return Digest(self.root_hash(), len(self._entries), 0, len(self._lacks))
 
     def path_hash(self, path: Path) -> bytes:
         """See `LogState`."""
@@ -114,12 +91,8 @@ class MemoryLog:
         """See `LogState`."""
         if path not in self._own:
             return None
-        own = tuple(self._own[path])
-        chains = {hash: chain for hash in own if (chain := self._chains.get(hash)) is not None}
         return Listing(
-            entries=tuple(hash for hash in own if hash not in chains),
-            receiving=tuple(hash for hash, chain in chains.items() if not chain.stalled),
-            stalled=tuple((hash, chain.last) for hash, chain in chains.items() if chain.stalled),
+            entries=tuple(self._own[path]),
             children=tuple((name, self.path_hash((*path, name))) for name in sorted(self._children.get(path, ()))),
         )
 
@@ -143,29 +116,18 @@ class MemoryLog:
         """See `LogState`."""
         return self._blocks.get(hash)
 
-    def block_behind(self, hash: BlockHash, count: int) -> BlockHash | None:
+    def has_block(self, hash: BlockHash) -> bool:
         """See `LogState`."""
-        for _ in range(count):
-            block = self._blocks.get(hash)
-            if block is None:
-                return None
-            hash = BlockHash(block[:HASH_SIZE])
-        return hash if hash in self._blocks else None
+        return hash in self._blocks
 
-    def missing_blocks(self, limit: int) -> tuple[BlockHash, ...]:
+    def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
         """See `LogState`."""
-        return tuple(self._waiting)[:limit]
+        found = ((number, hash) for hash, (number, _) in self._wanted.items() if number > behind)
+        return [each for each, _ in zip(found, range(limit), strict=False)]
 
-    def awaits(self, hash: BlockHash) -> bool:
-        """See `LogState`."""
-        return hash in self._waiting
-
-    def stall(self) -> None:
-        """Contents that are still arriving have stopped: entry and last block enter the tree."""
-        for hash, chain in list(self._chains.items()):
-            if not chain.stalled:
-                chain.stalled = True
-                self._put(hash, addend(stalled_hash(hash, chain.last)))
+    def is_complete(self, write: EntryHash) -> bool:
+        """Whether all blocks of a write are here."""
+        return write not in self._lacks
 
     def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
         """See `LogState`; nothing waits here, so the sender does not matter."""
@@ -175,7 +137,6 @@ class MemoryLog:
     def _add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
         accepted = 0
         parents: dict[EntryHash, None] = {}
-        touched: dict[EntryHash, None] = {}
         rejected: list[str] = []
         strays = 0
         for data in entries:
@@ -185,22 +146,17 @@ class MemoryLog:
                     continue
                 self._add_entry(entry, data)
                 accepted += 1
-                touched[entry.hash] = None
             except _MissingParent:
                 parents[entry.parent] = None
             except InvalidEntry as error:
                 rejected.append(str(error))
         for block in blocks:
             try:
-                writers = self._add_block(block)
+                accepted += self._add_block(block)
             except InvalidEntry as error:
                 rejected.append(str(error))
                 strays += isinstance(error, _Stray)
-                continue
-            accepted += bool(writers)
-            touched.update(dict.fromkeys(writers))
-        missing = dict.fromkeys(self._chains[hash].missing for hash in touched if hash in self._chains)
-        return AddResult(accepted, tuple(parents), tuple(missing), tuple(rejected), strays)
+        return AddResult(accepted, tuple(parents), bool(accepted and self._lacks), tuple(rejected), strays)
 
     def _add_entry(self, entry: Entry, data: bytes) -> None:
         """Raises `InvalidEntry` or `_MissingParent`."""
@@ -215,11 +171,10 @@ class MemoryLog:
             self._identity = self._identity if self._own else entry.hash
         self._entries[entry.hash] = data, path
         self._actions[entry.hash] = entry.action
-        if entry.action is Action.WRITE and entry.content:
-            self._chains[entry.hash] = _Chain(BlockHash(ZERO_HASH), BlockHash(entry.content), chain_limit(entry.size))
-            self._advance(entry.hash)
-        else:
-            self._put(entry.hash, addend(entry.hash))
+        if entry.encoded is not None:
+            self._lacks[entry.hash] = set()
+            self._want(entry.hash, entry.encoded.place)
+        self._put(entry.hash, addend(entry.hash))
         # Listed last: another thread finds all that it asks for then.
         self._own.setdefault(path, []).append(entry.hash)
         if path:
@@ -242,42 +197,43 @@ class MemoryLog:
             raise InvalidEntry("a successor carries the name of its path")
         return path
 
-    def _add_block(self, block: bytes) -> list[EntryHash]:
-        """The writes that a block belongs to; none if it is known.  Raises `InvalidEntry`."""
+    def _add_block(self, block: bytes) -> bool:
+        """Returns whether a block is new.  Raises `InvalidEntry`."""
         hash = BlockHash(sha224(block))
         if hash in self._blocks:
-            return []
-        writers = self._waiting.get(hash)
-        if writers is None:
-            raise _Stray(f"block {hash.hex()[:12]} is not the next of any content")
-        if not HASH_SIZE < len(block) <= HASH_SIZE + MAX_BLOCK_DATA:
-            raise InvalidEntry(f"a block has 1 to {MAX_BLOCK_DATA} bytes of data")
+            return False
+        if hash not in self._wanted:
+            raise _Stray(f"block {hash.hex()[:12]} is of no content")
+        if not 0 < len(block) <= SYNC_BLOCK_DATA:
+            raise InvalidEntry(f"a block has 1 to {SYNC_BLOCK_DATA} bytes")
         self._take_room(block)
         self._blocks[hash] = block
-        del self._waiting[hash]
-        for writer in writers:
-            chain = self._chains[writer]
-            if chain.stalled:
-                self._put(writer, -addend(stalled_hash(writer, chain.last)))
-                chain.stalled = False
-            self._advance(writer)
-        return writers
+        _, writers = self._wanted.pop(hash)
+        for writer, place in writers.items():
+            # What does not fit is missing for ever.
+            if place.fits(len(block)):
+                self._want(writer, place)
+                self._lacks[writer].discard(hash)
+                self._check(writer)
+        return True
 
-    def _advance(self, writer: EntryHash) -> None:
-        """Follow a content as far as its blocks are known."""
-        chain = self._chains[writer]
-        while chain.missing != ZERO_HASH and chain.room > 0 and chain.missing in self._blocks:
-            block = self._blocks[chain.missing]
-            chain.room -= len(block) - HASH_SIZE
-            chain.last, chain.missing = chain.missing, BlockHash(block[:HASH_SIZE])
-        if chain.missing == ZERO_HASH or chain.room <= 0:
-            del self._chains[writer]
-            self._put(writer, addend(writer))
-        else:
-            self._waiting.setdefault(chain.missing, []).append(writer)
+    def _want(self, writer: EntryHash, place: BlockPlace) -> None:
+        """Note what is missing of a content from a place on."""
+        for each in places(place, self._blocks.get):
+            block = self._blocks.get(each.hash)
+            if block is None or not each.fits(len(block)):
+                self._lacks[writer].add(each.hash)
+            if block is None:
+                self._number += 1
+                self._wanted.setdefault(each.hash, (self._number, {}))[1][writer] = each
+        self._check(writer)
+
+    def _check(self, writer: EntryHash) -> None:
+        if not self._lacks.get(writer, True):
+            del self._lacks[writer]
 
     def _put(self, hash: EntryHash, value: int) -> None:
-        """Put an entry into the tree with this value; a negative one takes it out."""
+        """Put an entry into the tree with this value."""
         path = self._entries[hash][1]
         for depth in range(len(path) + 1):
             self._sums[path[:depth]] = (self._sums.get(path[:depth], 0) + value) & SUM_MASK

@@ -6,9 +6,11 @@ import random
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
+from basefs.log.blocks import Encoded, split
+from basefs.log.codecs import STORED
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, addend, sha224, sum_hash
+from basefs.log.hashes import HASH_SIZE, addend, sum_hash
 from basefs.log.interface import Digest, LogState
 from basefs.log.keys import SigningKey
 from basefs.path import Path
@@ -32,15 +34,9 @@ def unsigned(parent: bytes, action: Action, name: bytes, content: bytes = b"", s
     return Entry(parent, made, action, name, content, Extensions(size), KEY.fingerprint, bytes(64))  # type: ignore[arg-type]
 
 
-def blocks_of(content: bytes, size: int = 32 * 1024) -> list[bytes]:
-    """The chain of a content, first block first."""
-    blocks: list[bytes] = []
-    following = ZERO_HASH
-    for start in reversed(range(0, len(content), size)):
-        block = following + content[start : start + size]
-        following = sha224(block)
-        blocks.append(block)
-    return blocks[::-1]
+def blocks_of(content: bytes) -> list[bytes]:
+    """The blocks of a content that is stored as it is, the root first."""
+    return [block.data for block in split(content)[1]] if content else []
 
 
 class Writer:
@@ -73,13 +69,15 @@ class Writer:
             self.heads[path] = self.put(self.mkdir(path[:-1]), Action.MKDIR, path[-1])
         return self.heads[path]
 
-    def write(self, path: Path, content: bytes = b"", block_size: int = 32 * 1024) -> Entry:
+    def write(self, path: Path, content: bytes = b"") -> Entry:
         """Create or update a file."""
         parent = self.heads.get(path) or self.mkdir(path[:-1])
-        blocks = blocks_of(content, block_size)
-        self.blocks += blocks
-        first = sha224(blocks[0]) if blocks else b""
-        self.heads[path] = self.put(parent, Action.WRITE, path[-1], first, len(content))
+        named = b""
+        if content:
+            root, blocks = split(content)
+            self.blocks += [block.data for block in blocks]
+            named = Encoded(root, STORED.tag, len(content)).encode()
+        self.heads[path] = self.put(parent, Action.WRITE, path[-1], named, len(content))
         return self.heads[path]
 
 

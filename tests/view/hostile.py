@@ -17,7 +17,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from basefs.errors import InvalidEntry, StoreError
-from basefs.log import blocks, codecs
+from basefs.log import codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import CHILD_ACTIONS, FIRST_ANNOTATION, KEY_ACTIONS, Action, Entry
 from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota
@@ -38,6 +38,7 @@ from tests.support.helpers import (
     SECOND_HEIR,
     STRANGER,
     genesis,
+    in_blocks,
     make_key,
     recovery_keys,
     recovery_of,
@@ -298,9 +299,11 @@ class Hostile:
     def _write(self, key: SigningKey, parent: Entry, name: bytes, choice: int, early: int = 0) -> None:
         text, base = TEXTS[choice % len(TEXTS)], TEXTS[choice // len(TEXTS)]
         codec = codecs.STORED if choice % 3 == 0 else codecs.ZSTD
-        chain = blocks.split(bytes((codec.tag,)) + codec.encode(text, base)) if text else []
-        self.blocks.update((block.hash, block) for block in chain)
-        self._add(key, parent, Action.WRITE, name, chain[0].hash if chain else b"", Extensions(len(text)), early)
+        named = b""
+        if text:
+            named, blocks = in_blocks(codec.encode(text, base), codec.tag)
+            self.blocks.update((block.hash, block) for block in blocks)
+        self._add(key, parent, Action.WRITE, name, named, Extensions(len(text)), early)
 
     def _add(
         self,

@@ -10,7 +10,7 @@ import pathlib
 import random
 from collections.abc import Callable, Sequence
 
-from basefs.log import blocks, codecs
+from basefs.log import codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, RecoveryKeys
@@ -25,6 +25,7 @@ from tests.support.helpers import (
     Shown,
     fetch,
     genesis,
+    in_blocks,
     make_replica,
     parcels,
     path,
@@ -104,10 +105,12 @@ class Story:
         self, key: SigningKey, parent: Entry, text: bytes, name: str | None = None, wanted: Condition = anything
     ) -> Entry:
         """A file in a directory, or (without a name) a new content."""
-        chain = blocks.split(codecs.encode(text, b"", keyframe=True)) if text else []
-        first = chain[0].hash if chain else b""
-        self.blocks.extend(chain)
-        return self.sign(key, parent, Action.WRITE, name, first, Extensions(len(text)), wanted=wanted)
+        named = b""
+        if text:
+            tag, encoded = codecs.encode(text, b"", keyframe=True)
+            named, blocks = in_blocks(encoded, tag)
+            self.blocks.extend(blocks)
+        return self.sign(key, parent, Action.WRITE, name, named, Extensions(len(text)), wanted=wanted)
 
     def delete(self, key: SigningKey, parent: Entry, wanted: Condition = anything) -> Entry:
         """Remove a path."""

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from basefs.log.blocks import Block
+from basefs.log.blocks import SYNC_BLOCK_DATA, Encoded, split
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
-from basefs.log.hashes import ZERO_HASH, BlockHash
 from basefs.replica.replica import Replica
 from eval.bench_hostile import ALICE, BESIDE, ELSEWHERE, SHAPES, Victim
 from tests.support.cost import calls, calls_held
@@ -117,29 +116,28 @@ def test_one_more_entry_costs_the_same_behind_twice_as_many(shape: str, tmp_path
     assert abs(many["held"] - few["held"]) <= 20
 
 
-def shared_chain(count: int, directory: pathlib.Path) -> int:
-    """Calls of the blocks of one chain, each of which is the first one of an entry that came before."""
+def shared_parts(count: int, directory: pathlib.Path) -> int:
+    """Calls of the blocks of one content, each of which is that of an entry that came before."""
     directory.mkdir()
     victim = Victim(directory)
-    chain = [Block(BlockHash(ZERO_HASH), b"end")]
-    for number in range(count - 1):
-        chain.insert(0, Block(chain[0].hash, b"%d" % number))
-    size = Extensions(sum(len(block.data) for block in chain))
-    names = [b"c%d" % number for number in range(count)]
-    writes = [
-        ALICE.sign(victim.web, 1, Action.WRITE, name, block.hash, size)
-        for name, block in zip(names, chain, strict=True)
-    ]
-    victim.take(writes)
-    found = calls(lambda: [victim.replica.apply([], [block]) for block in chain])
-    assert victim.replica.incomplete() == [] and victim.replica.missing_blocks(1) == ()
+    data = b"".join(b"%d" % number * SYNC_BLOCK_DATA for number in range(count))
+    root, blocks = split(data[: count * SYNC_BLOCK_DATA])
+    names = [Encoded(root, 0, count * SYNC_BLOCK_DATA), *(Encoded(part.hash, 0, len(part.data)) for part in blocks[1:])]
+    victim.take(
+        [
+            ALICE.sign(victim.web, 1, Action.WRITE, b"c%d" % number, name.encode(), Extensions(name.length))
+            for number, name in enumerate(names)
+        ]
+    )
+    found = calls(lambda: [victim.replica.apply([], [block]) for block in blocks])
+    assert victim.replica.incomplete() == [] and victim.replica.missing_blocks(1) == []
     assert victim.replica.check_view() == []
     victim.replica.close()
     return found
 
 
-def test_entries_that_name_each_block_of_a_chain_cost_each_block_a_step(tmp_path: pathlib.Path) -> None:
-    few, many = (shared_chain(count, tmp_path / str(count)) for count in (COUNT, 2 * COUNT))
+def test_entries_that_name_each_block_of_a_content_cost_each_block_a_step(tmp_path: pathlib.Path) -> None:
+    few, many = (shared_parts(count, tmp_path / str(count)) for count in (COUNT, 2 * COUNT))
     assert many <= 2.3 * few
 
 

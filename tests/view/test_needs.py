@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 
 from basefs.log import codecs
-from basefs.log.blocks import split
+from basefs.log.blocks import Encoded
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.replica.replica import Replica
 from tests.support.cost import calls
-from tests.support.helpers import ALICE, BOB, ROOT_KEY, fetch, make_key, make_replica, noise, parcels, path
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, fetch, in_blocks, make_key, make_replica, noise, parcels, path
 from tests.view.histories import SEEDS, memory
 from tests.view.hostile import Deed, Hostile, deeds, seen
 
@@ -58,7 +58,7 @@ class Story:
         self.commit = self.replica.commit
         self.commit(lambda author: author.make_directory(path("/web")))
         self.commit(lambda author: author.key_holder.grant(path("/web"), b"alice", ALICE.public).draft)
-        self.blocks = split(b"\0" + LARGE)
+        self.named, self.blocks = in_blocks(LARGE)
         self.web = self.replica.attributes(path("/web")).origin
 
     def revoke(self) -> None:
@@ -70,7 +70,7 @@ class Story:
         """A large file by Alice, of which only the entry comes."""
         at = parent or self.web
         assert at is not None
-        entry = ALICE.sign(at, 1, Action.WRITE, name, self.blocks[0].hash, Extensions(len(LARGE)))
+        entry = ALICE.sign(at, 1, Action.WRITE, name, self.named, Extensions(len(LARGE)))
         assert self.replica.apply([entry], []).entries == (entry,)
         return entry
 
@@ -95,7 +95,7 @@ def test_a_revoked_key_sends_no_contents(story: Story) -> None:
     assert story.web is not None
     link = ALICE.sign(story.web, 4, Action.LINK, b"l", bytes(entry.hash))
     story.replica.apply([behind, revert, link], [])
-    again = ALICE.sign(story.web, 5, Action.WRITE, b"g", story.blocks[0].hash, Extensions(len(LARGE)))
+    again = ALICE.sign(story.web, 5, Action.WRITE, b"g", story.named, Extensions(len(LARGE)))
     before = story.replica.totals()["blocks"]
     story.replica.apply([again], story.blocks)
     story.replica.apply([], story.blocks)
@@ -107,7 +107,7 @@ def test_a_revoke_stops_a_content_on_its_way(story: Story) -> None:
     story.write()
     for block in story.blocks[:3]:
         story.replica.apply([], [block])
-    assert story.replica.missing_blocks(10) == (story.blocks[3].hash,)
+    assert [hash for _, hash in story.replica.missing_blocks(10)] == [block.hash for block in story.blocks[3:]]
     story.commit(lambda author: author.key_holder.revoke(path("/web"), b"alice", ALICE.fingerprint, discard=True).draft)
     assert story.asked() == 0
 
@@ -147,7 +147,7 @@ def test_a_key_that_never_counted_there(story: Story) -> None:
     assert story.web is not None
     fresh = ALICE.sign(story.web, 1, Action.GRANT, b"fresh", FRESH.public)
     story.replica.apply([fresh], [])
-    entry = FRESH.sign(story.web, 1, Action.WRITE, b"f", story.blocks[0].hash, Extensions(len(LARGE)))
+    entry = FRESH.sign(story.web, 1, Action.WRITE, b"f", story.named, Extensions(len(LARGE)))
     assert story.replica.apply([entry], []).entries == (entry,)
     assert story.asked() == 0
 
@@ -191,8 +191,9 @@ def test_a_delta_on_a_withheld_content_can_be_restored(story: Story) -> None:
     first = story.replica.attributes(path("/web/f")).content
     entry = story.write(parent=first)
     changed = LARGE[:1000] + b"changed" + LARGE[1007:]
-    delta = split(codecs.encode(changed, LARGE, keyframe=False))
-    second = ALICE.sign(entry.hash, 2, Action.WRITE, b"f", delta[0].hash, Extensions(len(changed)))
+    tag, encoded = codecs.encode(changed, LARGE, keyframe=False)
+    named, delta = in_blocks(encoded, tag)
+    second = ALICE.sign(entry.hash, 2, Action.WRITE, b"f", named, Extensions(len(changed)))
     story.replica.apply([second], delta)
     story.commit(lambda author: author.key_holder.revoke(path("/web"), b"alice", ALICE.fingerprint, discard=True).draft)
     assert story.asked() == 0
@@ -210,8 +211,8 @@ def test_what_is_in_a_directory_that_only_it_keeps(tmp_path: pathlib.Path, is_he
     bob = ROOT_KEY.sign(one.hash, 30, Action.GRANT, b"bob", BOB.public)
     alice = ROOT_KEY.sign(two.hash, 30, Action.GRANT, b"alice", ALICE.public)
     inner = ALICE.sign(two.hash, 40, Action.MKDIR, b"s")
-    blocks = split(b"\0" + LARGE)
-    file = BOB.sign(inner.hash, 50, Action.WRITE, b"x", blocks[0].hash, Extensions(len(LARGE)))
+    named, blocks = in_blocks(LARGE)
+    file = BOB.sign(inner.hash, 50, Action.WRITE, b"x", named, Extensions(len(LARGE)))
     end = ROOT_KEY.sign(two.hash, 60, Action.REVOKE, b"alice", ALICE.fingerprint)
     entries = [entry.encode() for entry in (one, two, bob, alice, inner, end, file)]
     assert replica.add(entries, [block.encode() for block in blocks if is_here], everything=is_here).accepted
@@ -226,9 +227,9 @@ def test_a_content_that_comes_can_make_another_one_needed(tmp_path: pathlib.Path
     one, two = (ROOT_KEY.sign(top, made, Action.MKDIR, b"a") for made in (10, 20))
     bob = ROOT_KEY.sign(one.hash, 30, Action.GRANT, b"bob", BOB.public)
     removal = ROOT_KEY.sign(two.hash, 40, Action.DELETE, b"a")
-    pieces, others = split(b"\0" + noise(3, 100_000)), split(b"\0" + LARGE)
-    keeper = ROOT_KEY.sign(two.hash, 50, Action.WRITE, b"keeper", pieces[0].hash, Extensions(100_000))
-    file = BOB.sign(two.hash, 50, Action.WRITE, b"x", others[0].hash, Extensions(len(LARGE)))
+    (first, pieces), (second, others) = in_blocks(noise(3, 100_000)), in_blocks(LARGE)
+    keeper = ROOT_KEY.sign(two.hash, 50, Action.WRITE, b"keeper", first, Extensions(100_000))
+    file = BOB.sign(two.hash, 50, Action.WRITE, b"x", second, Extensions(len(LARGE)))
     replica.apply([one, two, bob, removal, keeper, file], [])
     fetch(replica, {block.hash: block for block in pieces})
     fetch(replica, {block.hash: block for block in others})
@@ -243,7 +244,7 @@ def test_what_counts_for_nothing_at_one_path_is_looked_at_once(story: Story) -> 
 
     def review(count: int) -> int:
         writes = [
-            ALICE.sign(story.web, made, Action.WRITE, b"f", make_hash(made), Extensions(1000))
+            ALICE.sign(story.web, made, Action.WRITE, b"f", make_name(made), Extensions(1000))
             for made in range(story.replica.totals()["entries"], count)
         ]
         story.replica.apply(writes, [])
@@ -253,9 +254,9 @@ def test_what_counts_for_nothing_at_one_path_is_looked_at_once(story: Story) -> 
     assert two <= 2.3 * one
 
 
-def make_hash(number: int) -> BlockHash:
-    """Of a block that is nowhere."""
-    return BlockHash(number.to_bytes(28, "big"))
+def make_name(number: int) -> bytes:
+    """How an entry names a content that is nowhere."""
+    return Encoded(BlockHash(number.to_bytes(28, "big")), 0, 1000).encode()
 
 
 def test_an_archive_brings_what_is_withheld(story: Story) -> None:
@@ -283,7 +284,7 @@ def test_grants_between_the_writes_of_a_revoked_key_cost_each_entry_the_same(
     entries = []
     for made in range(600):
         entries.append(ALICE.sign(story.web, made, Action.GRANT, b"%d" % made, BOB.public))
-        entries.append(ALICE.sign(story.web, made, Action.WRITE, b"%d" % made, make_hash(made), Extensions(1000)))
+        entries.append(ALICE.sign(story.web, made, Action.WRITE, b"%d" % made, make_name(made), Extensions(1000)))
     costs = [calls(partial(replica.apply, part, [])) for part in (entries[:400], entries[400:])]
     assert replica.totals()["entries"] > len(entries)
     assert not replica.missing_blocks(1)
@@ -301,7 +302,7 @@ def test_a_merged_directory_takes_contents_at_once(tmp_path: pathlib.Path) -> No
     assert replica.names_in(path("/a")) == {}
     for number, directory in enumerate((one, two)):
         name = b"%d" % number
-        blocks = split(b"\0" + name)
-        file = BOB.sign(directory.hash, 40, Action.WRITE, name, blocks[0].hash, Extensions(1))
+        named, blocks = in_blocks(name)
+        file = BOB.sign(directory.hash, 40, Action.WRITE, name, named, Extensions(1))
         replica.apply([file], blocks)
         assert replica.read((b"a", name)) == name

@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 
 from basefs.errors import NotPermitted, QuotaExceeded
-from basefs.log.chains import ChainState
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
+from basefs.log.missing import ContentProgress
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.history import RevisionStatus
@@ -212,7 +212,7 @@ def test_contents_over_the_quota_are_withheld_until_it_is_larger(story: Story) -
     survey = replica.survey(path("/d/b"))
     assert survey is not None
     assert [one.standing for one in survey.revisions()] == [RevisionStatus.OVER]
-    assert [one.state for *_, one in replica.incomplete()] == [ChainState.WITHHELD]
+    assert [one.progress for *_, one in replica.incomplete()] == [ContentProgress.WITHHELD]
     replica.apply([later], [])
     assert replica.review_needs(at_once=True) == 1
     replica.apply([], story.blocks)

@@ -29,8 +29,8 @@ def exchange(nodes: list[Replica]) -> None:
         blocks = [
             raw
             for entry in map(Entry.decode, source.walk(()))
-            if entry.action is Action.WRITE and entry.content
-            for raw in [source.block(entry.content)]  # type: ignore[arg-type]
+            if entry.encoded is not None
+            for raw in [source.block(entry.encoded.root)]
             if raw is not None
         ]
         target.add(list(source.walk(())), blocks)

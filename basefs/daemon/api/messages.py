@@ -760,7 +760,7 @@ class PartialContent:
     """A content of which blocks are missing.
 
     Attributes:
-        progress: `stalled`, `receiving`, `no room` or `withheld`.
+        progress: `stalled`, `receiving`, `no room`, `withheld` or `spoiled`.
         quiet: seconds since the last block came.
     """
 

@@ -70,7 +70,6 @@ from basefs.fs.filesystem import Filesystem
 from basefs.fs.staging.scratch import ScratchNames
 from basefs.gossip.members import TAG_KEY, Member, clones, display_names, join_host_port, namesakes
 from basefs.gossip.service import Gossip
-from basefs.log.chains import ChainState
 from basefs.log.hashes import Fingerprint
 from basefs.log.interface import AddResult
 from basefs.log.keys import fingerprint_of
@@ -141,8 +140,7 @@ class LogServices:
         mine = {key.fingerprint for key in self._replica.keys}
         granted = self._replica.plan(lambda author: author.past.grants())
         latest = self._latest()
-        awaited = [found.state for _, _, found in self._replica.incomplete() if found.state is not ChainState.WITHHELD]
-        incomplete = len(awaited)
+        incomplete = self._replica.lacking()
         conflicts = self._conflicts()
         return Status(
             # After the others, since it also tells of the damage that was met on the way.
@@ -208,7 +206,7 @@ class LogServices:
             PartialContent(
                 path=to_text(path),
                 entry=entry.hash.hex(),
-                progress=content.state.name.lower().replace("_", " "),
+                progress=content.progress.value,
                 blocks=content.blocks,
                 bytes=content.held,
                 size=entry.size,

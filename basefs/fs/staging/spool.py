@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from basefs.errors import NoSpace, StoreError, TooLarge
-from basefs.log.codecs import MAX_CONTENT_BYTES
+from basefs.log.blocks import MAX_CONTENT_BYTES
 from basefs.log.content import BytesContent, Content, FileContent
 
 #: Largest content kept in memory, and in the journal once it is closed, bytes.  Most configuration files are smaller,

@@ -12,11 +12,10 @@ from typing import BinaryIO
 from basefs.errors import DamagedLog, InvalidEntry, StoreError
 from basefs.log.archive.records import ArchiveWriter, Header
 from basefs.log.archive.selection import Numbers, select_paths
-from basefs.log.blocks import Block
-from basefs.log.codecs import chain_limit
+from basefs.log.blocks import BlockRole, distinct
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, BlockHash
-from basefs.log.reaches import Reaches
+from basefs.log.hashes import BlockHash
+from basefs.log.missing import decoded_block
 from basefs.log.store import checksum_of
 
 _REMEDY = "see 'basefs check'"
@@ -82,30 +81,24 @@ class _Blocks:
         self._source = source
         (most,) = source.execute("SELECT max(seq) FROM blocks").fetchone()
         self._told = Numbers(most or 0)
-        self._reaches = Reaches(self._step)
-
-    def _step(self, hash: BlockHash) -> tuple[bytes, int] | None:
-        """The next hash of a block that was told, and its bytes of data."""
-        query = "SELECT seq, substr(data, 1, 28), length(data) - 28 FROM blocks WHERE hash = ?"
-        row = self._source.execute(query, (hash,)).fetchone()
-        return row[1:] if row is not None and row[0] in self._told else None
+        self._walked: set[tuple[BlockHash, BlockRole]] = set()
 
     def of(self, write: Entry) -> Iterator[bytes]:
-        """The encoded blocks that a write needs, as far as they are here and were not told before."""
-        hash, room = BlockHash(write.content or ZERO_HASH), chain_limit(write.size)
-        while hash != ZERO_HASH and room > 0:
-            row = self._source.execute("SELECT seq, data FROM blocks WHERE hash = ?", (hash,)).fetchone()
-            if row is None:
-                return
-            if not self._told.add(row[0]):
-                told = self._reaches.of(hash, room)
-                hash, room = told.missing, room - told.held
-                continue
-            try:
-                block = Block.decode(row[1])
-            except InvalidEntry:
-                block = None
-            if block is None or block.hash != hash:
-                raise DamagedLog(f"the log is damaged, block {hash.hex()[:12]} does not match its hash: {_REMEDY}")
-            yield row[1]
-            hash, room = block.next, room - len(block.data)
+        """The blocks that a write needs, as far as they are here and were not told before; lists before what they
+        name.
+        """
+        encoded = write.encoded
+        if encoded is None:
+            return
+        for place in distinct(encoded.place, self._read, self._walked):
+            row = self._source.execute("SELECT seq FROM blocks WHERE hash = ?", (place.hash,)).fetchone()
+            if row is not None and self._told.add(row[0]):
+                data = self._read(place.hash)
+                assert data is not None, "it is there"
+                yield data
+
+    def _read(self, hash: BlockHash) -> bytes | None:
+        row = self._source.execute("SELECT data FROM blocks WHERE hash = ?", (hash,)).fetchone()
+        if row is not None and decoded_block(row, hash) is None:
+            raise DamagedLog(f"the log is damaged, block {hash.hex()[:12]} does not match its hash: {_REMEDY}")
+        return None if row is None else bytes(row[0])

@@ -207,11 +207,12 @@ class Lag:
 
     Attributes:
         in_step: the peer has told a moment ago that it has all that is here, and nothing else, but for entries that may
-            be on their way.  Not where contents wait there.
+            be on their way.  Not where contents are missing there.
         behind: entries that the peer lacks, at least.
         ahead: entries that it has and this node lacks, at least.
         since: seconds since the first of them was here, or since the difference was found; `None` without one.
-        waiting: contents that the peer has no room for.
+        missing: contents that have not arrived at the peer.
+        waiting: those that it has no room for.
         incomplete: contents are missing on this node, of logs that are equal otherwise.
     """
 
@@ -219,6 +220,7 @@ class Lag:
     behind: int = 0
     ahead: int = 0
     since: float | None = None
+    missing: int = 0
     waiting: int = 0
     incomplete: bool = False
 
@@ -238,7 +240,7 @@ class Contact:
         log: its log as it told last, `None` if it never did; it may have told that long before it arrived here.
         asked: its log as it told when it was asked, and not before `asked_at`.
         apart_at: since when its log has been one that never was here.
-        waiting_at: since when contents wait there.
+        missing_at: since when contents are missing there.
         expelled: the raw key that it had proved, once that was no member's any more; empty if another one has answered.
     """
 
@@ -254,7 +256,7 @@ class Contact:
     asked: Digest | None = None
     asked_at: float = 0.0
     apart_at: float = 0.0
-    waiting_at: float = 0.0
+    missing_at: float = 0.0
     expelled: bytes = b""
 
     def lag(self, ours: Digest, past: LogPast, now: float) -> Lag | None:
@@ -262,18 +264,18 @@ class Contact:
         if self.log is None:
             return None
         left = past.left(self.log)
-        same, waiting = self.log.same_entries(ours), self.log.waiting
+        same, waiting, missing = self.log.same_entries(ours), self.log.waiting, self.log.missing
         lacks_nothing = same or (left is not None and now - left <= ON_THE_WAY_SECONDS)
         # What it had when it was asked is here.
         brings_nothing = self.asked is not None and (self.asked.same_entries(ours) or past.left(self.asked) is not None)
-        if lacks_nothing and brings_nothing and not waiting and now - self.asked_at <= FRESH_SECONDS:
+        if lacks_nothing and brings_nothing and not missing and now - self.asked_at <= FRESH_SECONDS:
             return Lag(in_step=True)
         if same:
-            return Lag(waiting=waiting, since=now - self.waiting_at if waiting else None)
+            return Lag(missing=missing, waiting=waiting, since=now - self.missing_at if missing else None)
         behind = max(ours.entries - self.log.entries, 0)
         ahead = max(self.log.entries - ours.entries, 0)
         since = self.apart_at if left is None else left
-        return Lag(behind=behind, ahead=ahead, since=now - since, waiting=waiting)
+        return Lag(behind=behind, ahead=ahead, since=now - since, missing=missing, waiting=waiting)
 
 
 class Contacts:
@@ -312,8 +314,8 @@ class Contacts:
         was = contact.log
         if was is None or was.same_entries(ours) or self.past.left(was) is not None:
             contact.apart_at = now
-        if was is None or not was.waiting:
-            contact.waiting_at = now
+        if was is None or not was.missing:
+            contact.missing_at = now
         contact.log, contact.heard_at, contact.expelled = theirs, now, b""
         if asked_at is not None:
             contact.asked, contact.asked_at = theirs, asked_at

@@ -32,7 +32,6 @@ from basefs.sync.net.server import SyncServer
 from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase, Role
-from basefs.sync.wire.limits import DEFAULT_LIMITS
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +53,8 @@ ANSWER_SECONDS = 1.0
 #: within a round trip; a large file that was saved a moment ago may have to wait until this node is back.
 HAND_OVER_SECONDS = 3.0
 _HAND_OVER_PEERS = 3
+#: Missing blocks that are looked at to decide whether to ask another peer.
+_SOUGHT = 256
 #: Seconds between two questions to a peer, and questions at once.
 _ASK_AGAIN = 0.1
 _ASKED_AT_ONCE = 128
@@ -182,7 +183,7 @@ class SyncService:
         """The first that has told that it has everything that is here, contents included: logs only grow."""
         ours = self._state.digest()
         logs = ((peer, self.contact(peer).log) for peer in peers)
-        return next((peer for peer, log in logs if log and log.same_entries(ours) and not log.waiting), None)
+        return next((peer for peer, log in logs if log and log.same_entries(ours) and not log.missing), None)
 
     # Sessions
 
@@ -357,23 +358,25 @@ class SyncService:
         return self.neighbours.differs(address)
 
     def missing(self) -> list[BlockHash]:
-        """The blocks that no session is bringing."""
-        missing = self._state.missing_blocks(DEFAULT_LIMITS.missing_blocks)
-        return [hash for hash in missing if not self._shared.claims.is_coming(hash)]
+        """The first blocks that another session could bring."""
+        claims = self._shared.claims
+        if claims.comes_from_one:
+            return []
+        return [hash for _, hash in self._state.missing_blocks(_SOUGHT) if not claims.is_coming(hash)]
 
     @property
-    def wants_pieces(self) -> bool:
-        """Whether a content comes in pieces of which some could come from another peer."""
+    def wants_more(self) -> bool:
+        """Whether contents come of which another peer could bring some."""
         return self._shared.claims.wanted
 
     @property
-    def pieces(self) -> int:
-        """How many pieces have come."""
-        return self._shared.claims.parts.came
+    def blocks(self) -> int:
+        """How many blocks have come."""
+        return self._shared.claims.blocks
 
-    def brings_pieces(self, address: Address) -> bool:
-        """Whether some session asks a peer for pieces."""
-        return self._shared.claims.parts.asks(address)
+    def brings_blocks(self, address: Address) -> bool:
+        """Whether some session asks a peer for blocks."""
+        return self._shared.claims.asks_peer(address)
 
     def avoids(self, address: Address) -> bool:
         """Whether to leave a peer alone for now.
@@ -412,8 +415,8 @@ class SyncService:
         """How far a peer and this node are apart, `None` if unknown; call `confirm` before."""
         ours = self._state.digest()
         lag = self._shared.contacts.lag(address, ours, asyncio.get_running_loop().time())
-        if lag is not None and lag.in_step and (ours.waiting or self._state.missing_blocks(1)):
-            # Two nodes that lack contents of each other may have equal trees.
+        if lag is not None and lag.in_step and ours.missing:
+            # Nodes that lack contents have equal trees all the same.
             return Lag(incomplete=True)
         return lag
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, sha224, stalled_hash
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, EntryHash, sha224
 from basefs.log.interface import Listing, LogState
 from basefs.path import Path
 from basefs.sync.wire.codec import path_size
@@ -37,15 +37,13 @@ _MAX_CACHED_ITEMS = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """An own entry of a path: in the tree, stalled (`block` is the last that arrived), or receiving.
+    """An own entry of a path.
 
     `order` is its place in the listing, which is in the order of the log: nothing depends on what comes later.
     """
 
     hash: EntryHash
     order: int
-    block: BlockHash | None = None
-    receiving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class Index:
         return len(self._own.keys) + len(self._children.keys)
 
     def own(self, prefix: str = "") -> list[Own]:
-        """Own entries whose hash begins with `prefix`, receiving ones included."""
+        """Own entries whose hash begins with `prefix`."""
         low, high = self._own.range(prefix)
         return self._own.items[low:high]
 
@@ -146,9 +144,7 @@ class Index:
         return Ls(
             path,
             part,
-            entries=tuple(own.hash for own in entries if own.block is None and not own.receiving),
-            stalled=tuple((own.hash, own.block) for own in entries if own.block is not None),
-            receiving=tuple(own.hash for own in entries if own.receiving),
+            entries=tuple(own.hash for own in entries),
             children=tuple((child.name, child.value) for child in children),
             entry_buckets=entry_buckets,
             child_buckets=child_buckets,
@@ -165,19 +161,15 @@ EMPTY = Index([], [])
 
 def build(listing: Listing) -> Generator[bytes, None, Index]:
     """Index a listing; yields `PAUSE` now and then, so that a large directory does not hold up everything else."""
-    found = [Own(entry, order) for order, entry in enumerate(listing.entries)]
-    found += [Own(entry, len(found), block) for entry, block in listing.stalled]
-    found += [Own(entry, len(found), receiving=True) for entry in listing.receiving]
     own: list[tuple[str, bytes, Own]] = []
-    for count, item in enumerate(found, 1):
-        value = item.hash if item.block is None else stalled_hash(item.hash, item.block)
-        own.append((item.hash.hex(), b"" if item.receiving else value, item))
-        if count % _ITEMS_PER_SLICE == 0:
+    for order, entry in enumerate(listing.entries, 1):
+        own.append((entry.hex(), entry, Own(entry, order)))
+        if order % _ITEMS_PER_SLICE == 0:
             yield PAUSE
     children: list[tuple[str, bytes, tuple[bytes, bytes]]] = []
     for start in range(0, len(listing.children), _ITEMS_PER_SLICE):
         some = listing.children[start : start + _ITEMS_PER_SLICE]
-        children += [(sha224(child[0]).hex(), b"" if child[1] == ZERO_HASH else child[1], child) for child in some]
+        children += [(sha224(child[0]).hex(), child[1], child) for child in some]
         if len(some) == _ITEMS_PER_SLICE:
             yield PAUSE
     return Index(own, children)
@@ -252,24 +244,18 @@ class Differences:
         ask_entries: entries that the peer has and we lack.
         ask_children: sub-paths of which we lack everything, by name, with the Merkle hash that each has at the peer.
         ask_whole: everything at and below this path is to be asked for.
-        ask_blocks: entries whose content stopped arriving here, with the last block; the peer has it all.
         look: parts that differ: the peer shall see our list of them.
         send_entries: own entries of this path that the peer lacks.
         send_paths: sub-paths of which the peer has nothing.
-        send_blocks: entries whose content stopped arriving at the peer, with the peer's last block; we have it all.
-        both_stalled: (entry, our last block, the peer's) where both have a different part of the content.
         deferred: sub-paths were left for the next round.
     """
 
     ask_entries: list[EntryHash] = field(default_factory=list)
     ask_children: dict[bytes, bytes] = field(default_factory=dict)
     ask_whole: bool = False
-    ask_blocks: list[tuple[EntryHash, BlockHash]] = field(default_factory=list)
     look: list[Subtree] = field(default_factory=list)
     send_entries: list[EntryHash] = field(default_factory=list)
     send_paths: list[Path] = field(default_factory=list)
-    send_blocks: list[tuple[EntryHash, BlockHash]] = field(default_factory=list)
-    both_stalled: list[tuple[EntryHash, BlockHash, BlockHash]] = field(default_factory=list)
     deferred: bool = False
 
 
@@ -289,7 +275,7 @@ def compare(theirs: Ls, index: Index | None) -> Differences:
 
 
 def _lists_anything(theirs: Ls) -> bool:
-    return bool(theirs.entries or theirs.stalled or theirs.children or theirs.entry_buckets or theirs.child_buckets)
+    return bool(theirs.entries or theirs.children or theirs.entry_buckets or theirs.child_buckets)
 
 
 def _differing(theirs: dict[str, bytes], ours: dict[str, bytes]) -> tuple[list[str], list[str]]:
@@ -302,38 +288,19 @@ def _compare_own(theirs: Ls, index: Index, plan: Differences) -> None:
     prefix = theirs.part.prefix
     if theirs.entry_buckets is not None:
         return _compare_own_buckets(theirs, theirs.entry_buckets, index, plan)
-    complete = set(theirs.entries)
-    stalled = dict(theirs.stalled)
-    receiving = set(theirs.receiving)
-    ours: set[EntryHash] = set()
-    for own in in_log_order(index.own(prefix)):
-        ours.add(own.hash)
-        if own.hash in complete:
-            if own.block is not None:
-                plan.ask_blocks.append((own.hash, own.block))
-        elif own.hash in stalled:
-            _compare_stalled(own, stalled[own.hash], plan)
-        elif own.hash not in receiving and not own.receiving:
-            plan.send_entries.append(own.hash)
-    plan.ask_entries += [entry for entry in (*theirs.entries, *stalled) if entry not in ours]
+    known = set(theirs.entries)
+    ours = in_log_order(index.own(prefix))
+    plan.send_entries += [own.hash for own in ours if own.hash not in known]
+    here = {own.hash for own in ours}
+    plan.ask_entries += [entry for entry in theirs.entries if entry not in here]
 
 
 def _compare_own_buckets(theirs: Ls, buckets: dict[str, bytes], index: Index, plan: Differences) -> None:
     prefix = theirs.part.prefix
     differ, only_ours = _differing(buckets, index.entry_buckets(prefix))
     plan.look += [Subtree(theirs.path, Part(ItemKind.ENTRIES, prefix + digit), buckets[digit]) for digit in differ]
-    missing = [own for digit in only_ours for own in index.own(prefix + digit) if not own.receiving]
+    missing = [own for digit in only_ours for own in index.own(prefix + digit)]
     plan.send_entries += [own.hash for own in in_log_order(missing)]
-
-
-def _compare_stalled(own: Own, their_block: BlockHash, plan: Differences) -> None:
-    """The peer's content is incomplete.  While ours is arriving, nothing is certain yet."""
-    if own.receiving:
-        return
-    if own.block is None:
-        plan.send_blocks.append((own.hash, their_block))
-    elif own.block != their_block:
-        plan.both_stalled.append((own.hash, own.block, their_block))
 
 
 def _compare_children(theirs: Ls, index: Index, plan: Differences) -> None:
@@ -342,7 +309,7 @@ def _compare_children(theirs: Ls, index: Index, plan: Differences) -> None:
         differ, only_ours = _differing(theirs.child_buckets, index.child_buckets(prefix))
         for digit in only_ours:
             for child in index.children(prefix + digit):
-                _send_path(path, child, plan)
+                plan.send_paths.append((*path, child.name))
         buckets = theirs.child_buckets
         plan.look += [Subtree(path, Part(ItemKind.CHILDREN, prefix + digit), buckets[digit]) for digit in differ]
         return
@@ -350,26 +317,19 @@ def _compare_children(theirs: Ls, index: Index, plan: Differences) -> None:
     for child in index.children(prefix):
         value = hashes.pop(child.name, None)
         if value is None:
-            _send_path(path, child, plan)
+            plan.send_paths.append((*path, child.name))
         elif value != child.value:
             if _too_long(path, child.name):
-                _send_path(path, child, plan)
+                plan.send_paths.append((*path, child.name))
                 plan.ask_whole = True
             else:
                 plan.look.append(Subtree((*path, child.name), WHOLE, value))
     for name, value in hashes.items():
-        if value != ZERO_HASH:
-            if _too_long(path, name):
-                plan.ask_whole = True
-            else:
-                plan.ask_children[name] = value
+        if _too_long(path, name):
+            plan.ask_whole = True
+        else:
+            plan.ask_children[name] = value
 
 
 def _too_long(path: Path, name: bytes) -> bool:
     return path_size((*path, name)) > MAX_PATH
-
-
-def _send_path(path: Path, child: Child, plan: Differences) -> None:
-    # A hash of zero: nothing of it is in the tree, its only entries are still receiving content.
-    if child.value != ZERO_HASH:
-        plan.send_paths.append((*path, child.name))

@@ -2,311 +2,27 @@
 
 A content that one session is receiving is incomplete for all others as well, and each of them would ask for the rest.
 What one session is comparing differs for all others as well, so they compare one after the other; contents come over
-several at once, and a large content piece by piece.
-
-A chain names each next block only, so a peer has to say where the pieces of it begin (CHAIN).  That cannot be verified
-beforehand; but a piece is verified from its start on, and its last block names the next start.  A start that is not
-that one was made up by the peer that named it, and what came for it is dropped before the log has seen it.
-
-Invariants of `PieceMap`
-
-1. `_parts` follow each other in the chain, if the peers that named them are right; the log lacks the first one's end.
-2. What came of a piece hangs together from its start on.  The log is given it in the order of the chain, by one session
-   at a time.
-3. Memory: `WINDOW` pieces that the log cannot take yet, and the starts of so many more as one CHAIN has.
+several at once, in requests of some blocks each.  Each block is verified by its hash, so it does not matter who brings
+it, nor in which order.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
-from weakref import WeakSet
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from basefs.errors import RemoteProtocolError
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash
-from basefs.sync.wire.limits import PART_BLOCKS
+from basefs.log.hashes import BlockHash
+from basefs.sync.wire.limits import MAX_BLOCKS
 
-#: Pieces behind the first one that may be asked for: larger costs memory (1 MiB each), smaller makes quick peers wait
-#: for a slow one that has the first.
-WINDOW = 12
-#: Pieces that one peer is asked for at once, so that it has work while a request crosses, and how many more if it
-#: brings most of all that comes: then it is alone, or far away.
+#: Requests for blocks that one peer is sent at once, so that it has work while a request crosses, and how many more if
+#: it brings most of all that comes: then it is alone, or far away.
 DEPTH = 2
 _MORE_DEPTH = 2
-_RECENT = 8
-#: Blocks that are given to the log at once.
-_GIVEN = 8
-
-
-@dataclass(slots=True, eq=False)
-class _Piece:
-    """Some consecutive blocks.
-
-    Attributes:
-        start: the first one.
-        giver: who told of it.
-        next: the first one that has not come; of what follows the part once it is here.
-        count: how many have come.
-        held: those of them that the log does not have, with their hashes.
-        owner: who brings the rest.
-        request: what it was asked for.
-        taken_at: how many parts had come when it was.
-    """
-
-    start: BlockHash
-    giver: object
-    next: BlockHash
-    count: int = 0
-    held: deque[tuple[BlockHash, bytes]] = field(default_factory=deque)
-    owner: object | None = None
-    request: BlockHash | None = None
-    taken_at: int = 0
-
-    @property
-    def has_come(self) -> bool:
-        return self.count == PART_BLOCKS or self.next == ZERO_HASH
-
-
-class PieceMap:
-    """The parts of one content at a time: others come as if there were no parts.
-
-    Attributes:
-        came: how many parts have come.
-    """
-
-    def __init__(self, counts: Callable[[object], bool]) -> None:
-        """`counts`: whether what a session should bring may be on its way."""
-        self._counts = counts
-        self._parts: deque[_Piece] = deque()
-        self._by_next: dict[BlockHash, _Piece] = {}
-        self._held: set[BlockHash] = set()
-        self._giving: object | None = None
-        #: Those of them whose session is over are nobody's business any more.
-        self._liars: WeakSet[object] = WeakSet()
-        self._recent: deque[object] = deque(maxlen=_RECENT)
-        #: By peer, the session that asks it: two would wait for each other at the other end of a narrow link.
-        self._sessions: dict[object, object] = {}
-        self.came = 0
-
-    # What is known of the content
-
-    def begin(self, start: BlockHash, owner: object) -> bool:
-        """Look at the content that goes on with this block, which the log waits for; not while another one comes."""
-        if self._giving is not None or self.comes_elsewhere():
-            return False
-        self._cut(0)
-        self._append(start, owner)
-        return True
-
-    def stop(self) -> None:
-        """The log takes no more of this content."""
-        if self._giving is None:
-            self._cut(0)
-
-    @property
-    def tail(self) -> BlockHash | None:
-        """The last start that is known, if it is time to ask what follows."""
-        if not self._parts or len(self._parts) > WINDOW or self._parts[-1].next == ZERO_HASH:
-            return None
-        return self._parts[-1].start
-
-    def learn(self, start: BlockHash, starts: Sequence[BlockHash], giver: object) -> None:
-        """Take what a peer says of the parts behind the one that begins with `start`.
-
-        Raises `RemoteProtocolError` if no chain can be like that.
-        """
-        chain = [start, *starts]
-        if len(set(chain)) < len(chain) or ZERO_HASH in starts:
-            raise RemoteProtocolError("a list of a chain that leads back, or behind its end")
-        tail = self.tail
-        if tail not in chain:
-            return  # others have told, or another content is looked at
-        new = chain[chain.index(tail) + 1 :]
-        if not self._by_next.keys().isdisjoint(new) or not {part.start for part in self._parts}.isdisjoint(new):
-            return  # one of those who have told of this chain is wrong; it is not known yet who
-        for hash in new:
-            self._append(hash, giver)
-
-    def _append(self, start: BlockHash, giver: object) -> None:
-        part = _Piece(start, giver, start)
-        self._parts.append(part)
-        self._by_next[start] = part
-
-    def _cut(self, length: int) -> None:
-        """Forget all parts but the first ones."""
-        while len(self._parts) > length:
-            part = self._parts.pop()
-            if self._by_next.get(part.next) is part:
-                del self._by_next[part.next]
-            self._held.difference_update(hash for hash, _ in part.held)
-
-    def is_liar(self, giver: object) -> bool:
-        """Whether what a peer said of a chain was wrong."""
-        return giver in self._liars
-
-    # Who brings what
-
-    def take(self, owner: object, asked: Container[BlockHash], peer: object = None) -> BlockHash | None:
-        """What a session should ask its peer for next, if it should; not what it has `asked` for already.
-
-        The first part that nobody brings; if there is none, the first one whose owner is much slower.
-        """
-        if peer is not None and self._sessions.get(peer, owner) is not owner:
-            return None
-        if self.owned(owner) >= DEPTH + _MORE_DEPTH * self._recent.count(owner) // _RECENT:
-            return None
-        late: _Piece | None = None
-        for part in self._open():
-            if part.next in asked:
-                continue
-            if not self._is_owned(part):
-                return self._give(part, owner, peer)
-            if late is None and self._is_late(part, owner):
-                late = part
-        return None if late is None else self._give(late, owner, peer)
-
-    def _is_late(self, part: _Piece, owner: object) -> bool:
-        """Whether a session should bring a part of another one's: nothing else is left, or all others have come."""
-        if part.owner is owner:
-            return False
-        mine, theirs = self._recent.count(owner), self._recent.count(part.owner)
-        is_slow = not self.owned(owner) and mine >= _RECENT // 4 and 4 * theirs <= mine
-        return is_slow or self.came - part.taken_at >= WINDOW - 1
-
-    def _give(self, part: _Piece, owner: object, peer: object) -> BlockHash:
-        if peer is not None:
-            self._sessions[peer] = owner
-        part.owner, part.request, part.taken_at = owner, part.next, self.came
-        return part.next
-
-    def _open(self) -> list[_Piece]:
-        """Those that may be asked for."""
-        return [part for _, part in zip(range(WINDOW + 1), self._parts, strict=False) if not part.has_come]
-
-    def _is_owned(self, part: _Piece) -> bool:
-        return part.owner is not None and self._counts(part.owner)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there is something to ask another peer for."""
-        return not all(map(self._is_owned, self._open()))
-
-    def comes_elsewhere(self, owner: object = None) -> bool:
-        """Whether another session brings some of it."""
-        return any(self._is_owned(part) and part.owner is not owner for part in self._parts)
-
-    def asks(self, peer: object) -> bool:
-        """Whether some session asks a peer for parts."""
-        return peer in self._sessions
-
-    def owned(self, owner: object) -> int:
-        """How many parts a session should bring."""
-        return sum(part.owner is owner for part in self._parts)
-
-    def owner(self, hash: BlockHash) -> object | None:
-        """Who should bring a block, if it is the next one of a part."""
-        part = self._by_next.get(hash)
-        return None if part is None else part.owner
-
-    def let_go(self, owner: object, request: BlockHash | None = None) -> None:
-        """A session does not bring what it was asked for: all, or by one request."""
-        for part in self._parts:
-            if part.owner is owner and request in (None, part.request):
-                part.owner = None
-
-    def leave(self, owner: object) -> None:
-        """A session has no request for parts outstanding."""
-        for peer in [peer for peer, session in self._sessions.items() if session is owner]:
-            del self._sessions[peer]
-
-    def ended(self, owner: object) -> None:
-        """A session is over."""
-        self.let_go(owner)
-        self.leave(owner)
-        if self._giving is owner:
-            self._giving = None
-
-    # What has come
-
-    def tracks(self, hash: BlockHash) -> bool:
-        """Whether this is the next block of a part."""
-        return hash in self._by_next
-
-    def holds(self, hash: BlockHash) -> bool:
-        """Whether a block waits until the log can take it."""
-        return hash in self._held
-
-    @property
-    def head(self) -> BlockHash | None:
-        """The block that the log waits for, if nothing is held for it."""
-        return self._parts[0].next if self._parts and not self._parts[0].held else None
-
-    def put(self, hash: BlockHash, block: bytes) -> bool:
-        """A block that is tracked.  Returns whether the log can take it now; otherwise it is held."""
-        part = self._by_next.pop(hash)
-        part.next = BlockHash(block[:HASH_SIZE])
-        part.count += 1
-        now = part is self._parts[0] and not part.held and self._giving is None
-        if not now:
-            part.held.append((hash, block))
-            self._held.add(hash)
-        if part.has_come:
-            self.came += 1
-            self._recent.append(part.owner)
-            part.owner = None
-            self._check()
-        else:
-            self._track(part)
-        self._advance()
-        return now
-
-    def _track(self, part: _Piece) -> None:
-        """Know the next block of a part when it comes.
-
-        Where a start was made up, two parts may wait for one block.  The earlier one has it: so the first part of all,
-        which is right for sure, always moves on, and shows who was wrong.
-        """
-        other = self._by_next.get(part.next)
-        if other is None or self._parts.index(part) < self._parts.index(other):
-            self._by_next[part.next] = part
-
-    def _check(self) -> None:
-        """Compare the starts that were told with those that are known now, from the first part on."""
-        for place, part in enumerate(self._parts):
-            if not part.has_come:
-                break
-            if place + 1 < len(self._parts) and self._parts[place + 1].start != part.next:
-                self._liars.add(self._parts[place + 1].giver)
-                self._cut(place + 1)
-                break
-        last = self._parts[-1]
-        if last.has_come and last.next != ZERO_HASH and last.next not in self._by_next:
-            self._append(last.next, last.giver)
-
-    def _advance(self) -> None:
-        while self._parts and self._parts[0].has_come and not self._parts[0].held:
-            self._parts.popleft()
-
-    # To the log
-
-    def is_due(self, owner: object) -> bool:
-        """Whether a session should give the log something that was held."""
-        return bool(self._parts and self._parts[0].held) and self._giving in (None, owner)
-
-    def give(self, owner: object) -> list[bytes]:
-        """What the log can take next; `given` must follow, or `ended`."""
-        self._giving = owner
-        return [block for _, (_, block) in zip(range(_GIVEN), self._parts[0].held, strict=False)]
-
-    def given(self, owner: object, count: int) -> None:
-        """The log has so much of it."""
-        if self._giving is owner:
-            self._giving = None
-            for _ in range(count):
-                self._held.discard(self._parts[0].held.popleft()[0])
-            self._advance()
-
+#: Blocks that came lately, by which sessions are compared.
+_RECENT = 8 * MAX_BLOCKS
+#: Blocks that others have brought since a request was sent after which it is late.
+_LATE = 12 * MAX_BLOCKS
 
 #: Seconds without a byte after which a session does not count any more: what it should bring may be asked for
 #: elsewhere.
@@ -320,22 +36,44 @@ WIDE = 256 * 1024
 #: narrow link.  What takes longer is large, and others may have other news meanwhile.
 CONTENTS_SECONDS = 15.0
 #: Seconds after it was seen that several nodes want the same, in which a content comes from one peer at a time: the
-#: link of who has all of it is busy, and the others have no more.  A part that was begun elsewhere would only leave a
-#: hole in what the peer can pass on that brings the rest.  Not where less than `WIDE` comes: then anybody may help.
+#: link of who has all of it is busy, and the others have no more.  Not where less than `WIDE` comes: then anybody may
+#: help.
 CROWDED = 60.0
 
 
-class RequestTable:
-    """The blocks that the sessions of one node expect.
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A request for blocks that is not answered.
 
     Attributes:
-        bytes: of all blocks that have come, in whichever session.
+        owner: the session that has sent it.
+        peer: where to, `None` if unknown.
+        hashes: the blocks.
+        left: those that have not come.
+        since: how many blocks had come when it was sent.
+    """
+
+    owner: object
+    peer: object
+    hashes: tuple[BlockHash, ...]
+    left: dict[BlockHash, None]
+    since: int
+
+
+class RequestTable:
+    """What the sessions of one node expect.
+
+    Attributes:
+        bytes, blocks: of all blocks that have come, in whichever session.
         accepted, accepted_bytes: what was new, likewise, counted as in `SessionCounters`.
-        parts: what is known of a large content, and who brings which part of it.
+        spare: whether more blocks are missing than sessions have asked for, as far as the last one saw.
+        resume: the number of a missing block: a session has asked for all up to this one, and could ask for no more.
     """
 
     def __init__(self) -> None:
-        self._owners: dict[BlockHash, object] = {}
+        self._asked: dict[BlockHash, _Asked] = {}
+        self._requests: dict[object, list[_Asked]] = {}
+        self._recent: deque[object] = deque(maxlen=_RECENT)
         self._moved_at: dict[object, float] = {}
         #: When a session has brought something, or had to for the first time.
         self._gained_at: dict[object, float] = {}
@@ -346,12 +84,14 @@ class RequestTable:
         self._measured_at = 0.0
         self._measured = 0
         self.bytes = 0
+        self.blocks = 0
         self.accepted = 0
         self.accepted_bytes = 0
-        self.parts = PieceMap(self._counts)
+        self.spare = False
+        self.resume = 0
         self._asking: object | None = None
         #: Who has asked last, whether it has its answer or not.
-        self._asked: object | None = None
+        self._last_asking: object | None = None
 
     def may_ask(self, owner: object) -> bool:
         """Whether a session may ask for entries: no other one does so, or nothing has come there for a while."""
@@ -364,12 +104,12 @@ class RequestTable:
         """A session has asked for entries."""
         if self._asking is not owner:
             self._asking = owner
-            if self._asked is owner:
+            if self._last_asking is owner:
                 # One request after the other makes no new beginning, or a peer could keep others from asking with them.
                 self._gained_at.setdefault(owner, self._now)
             else:
                 self._gained_at[owner] = self._now
-            self._asked = owner
+            self._last_asking = owner
             self.moved(owner)
 
     def has_answer(self, owner: object) -> None:
@@ -403,56 +143,102 @@ class RequestTable:
         silent = self._now - self._moved_at.get(owner, -PATIENCE)
         return silent < PATIENCE and self._now - self._gained_at.get(owner, -FRUITLESS) < FRUITLESS
 
-    def held_by_other(self, hash: BlockHash, owner: object) -> bool:
-        """Whether another session than `owner` will bring a block, as it seems."""
-        return self._holder(hash) is not owner and self.is_coming(hash)
+    # Blocks
+
+    def may_take(self, owner: object, peer: object = None) -> bool:
+        """Whether a session should ask its peer for blocks.
+
+        Not while another session asks the same peer, as two would wait for each other at the other end of a narrow
+        link; and not where several nodes want the same and another session brings it.
+        """
+        mine = self._requests.get(owner, [])
+        if not mine and ((peer is not None and self.asks_peer(peer)) or self.comes_from_one):
+            return False
+        share = self._recent.count(owner) * _MORE_DEPTH // _RECENT
+        return len(mine) < DEPTH + share
+
+    def take(self, hashes: tuple[BlockHash, ...], owner: object, peer: object = None) -> None:
+        """A session asks its peer for these blocks."""
+        if owner not in self._requests and self._asking is not owner:
+            # It had nothing to bring, so that it has all the time again.
+            self._moved_at[owner] = self._gained_at[owner] = self._now
+        asked = _Asked(owner, peer, hashes, dict.fromkeys(hashes), self.blocks)
+        self._requests.setdefault(owner, []).append(asked)
+        self._asked.update(dict.fromkeys(hashes, asked))
+
+    def late(self, owner: object) -> Sequence[BlockHash]:
+        """Blocks that a session should ask for although another one has: nothing else is left, and that one is slow."""
+        mine = self._recent.count(owner)
+        for other, requests in self._requests.items():
+            if other is owner:
+                continue
+            is_slow = not self._requests.get(owner) and mine >= _RECENT // 4 and 4 * self._recent.count(other) <= mine
+            for asked in requests:
+                if asked.left and (is_slow or self.blocks - asked.since >= _LATE):
+                    return list(asked.left)
+        return []
+
+    def answered(self, owner: object, hashes: tuple[BlockHash, ...]) -> None:
+        """The answer to a request has ended, or it is not sent."""
+        for asked in self._requests.get(owner, []):
+            if asked.hashes == hashes:
+                self._release(asked)
+                self._requests[owner].remove(asked)
+                if not self._requests[owner]:
+                    del self._requests[owner]
+                return
+
+    def _release(self, asked: _Asked) -> None:
+        for hash in asked.left:
+            # Another session may have been asked since.
+            if self._asked.get(hash) is asked:
+                del self._asked[hash]
+
+    def came(self, hash: BlockHash, size: int, owner: object) -> None:
+        """A block of `size` bytes is here, which a session has brought."""
+        self.bytes += size
+        self.blocks += 1
+        self._recent.append(owner)
+        asked = self._asked.pop(hash, None)
+        if asked is not None:
+            asked.left.pop(hash, None)
+
+    def held_by_other(self, hash: BlockHash, owner: object, peer: object = None) -> bool:
+        """Whether another session than `owner` will bring a block, as it seems, and from another peer."""
+        asked = self._asked.get(hash)
+        if asked is None or asked.owner is owner or (peer is not None and asked.peer == peer):
+            return False
+        return self._counts(asked.owner)
 
     def is_coming(self, hash: BlockHash) -> bool:
         """Whether some session will bring a block, as it seems."""
-        holder = self._holder(hash)
-        return holder is not None and self._counts(holder)
+        asked = self._asked.get(hash)
+        return asked is not None and self._counts(asked.owner)
 
-    def _holder(self, hash: BlockHash) -> object | None:
-        return self.parts.owner(hash) if self.parts.tracks(hash) else self._owners.get(hash)
+    def asks_peer(self, peer: object) -> bool:
+        """Whether some session asks a peer for blocks."""
+        return any(asked.peer == peer for requests in self._requests.values() for asked in requests)
 
-    def take(self, hash: BlockHash, owner: object) -> None:
-        """This session will bring a block, unless it is known who will."""
-        if not self.parts.tracks(hash):
-            self._owners[hash] = owner
-            self._gained_at.setdefault(owner, self._now)
-
-    def take_part(self, owner: object, asked: Container[BlockHash], peer: object = None) -> BlockHash | None:
-        """See `PieceMap.take`; nothing more where several nodes want the same and another session brings it."""
-        if self._one_is_enough and not self.parts.owned(owner) and self.parts.comes_elsewhere():
-            return None
-        if not self.parts.owned(owner) and self._asking is not owner:
-            # It had nothing to bring, so that it has all the time again.
-            self._moved_at[owner] = self._gained_at[owner] = self._now
-        return self.parts.take(owner, asked, peer)
+    @property
+    def comes_from_one(self) -> bool:
+        """Whether a content comes, and should come from one peer at a time."""
+        return self._is_crowded and self._is_quick and any(map(self._counts, self._requests))
 
     @property
     def wanted(self) -> bool:
-        """Whether there are parts to ask another peer for."""
-        return self.parts.wanted and not (self._one_is_enough and self.parts.comes_elsewhere())
-
-    @property
-    def _one_is_enough(self) -> bool:
-        """Whether a content should come from one peer at a time."""
-        return self._is_crowded and self._is_quick
+        """Whether there are blocks to ask another peer for."""
+        return self.spare and not self.comes_from_one
 
     @property
     def _is_crowded(self) -> bool:
         return self._now - self._crowded_at < CROWDED
 
-    def came(self, hash: BlockHash, size: int) -> None:
-        """A block of `size` bytes is here."""
-        self._owners.pop(hash, None)
-        self.bytes += size
-
     def waits(self, owner: object) -> None:
-        """The peer of a session lets it wait: others may ask for its blocks."""
+        """The peer of a session lets it wait, and answers later: others may be asked for the same blocks meanwhile."""
         self.crowd()
-        self.let_go(owner)
+        for asked in self._requests.get(owner, []):
+            self._release(asked)
+        self._lets_off(owner)
 
     def crowd(self) -> None:
         """Several nodes want the same: a peer serves others first, or gets here what is still arriving."""
@@ -462,19 +248,20 @@ class RequestTable:
 
     def let_go(self, owner: object) -> None:
         """A session does not bring what it was asked for."""
-        for hash in [hash for hash, holder in self._owners.items() if holder is owner]:
-            del self._owners[hash]
-        self.parts.let_go(owner)
+        for asked in self._requests.pop(owner, []):
+            self._release(asked)
+        self._lets_off(owner)
+
+    def _lets_off(self, owner: object) -> None:
+        """A session has nothing to bring: it has the same time again when it asks again."""
         if self._asking is not owner:
-            # It has the same time again when it asks again.
             self._gained_at.pop(owner, None)
 
     def ended(self, owner: object) -> None:
         """A session is over, whatever it has brought."""
         self.has_answer(owner)
         self.let_go(owner)
-        self.parts.ended(owner)
         self._moved_at.pop(owner, None)
         self._gained_at.pop(owner, None)
-        if self._asked is owner:
-            self._asked = None
+        if self._last_asking is owner:
+            self._last_asking = None

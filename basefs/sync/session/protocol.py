@@ -30,15 +30,12 @@ from basefs.sync.session.responder import Responder
 from basefs.sync.session.result import REFUSED, Reason, RemotePeer, Result, SessionCounters
 from basefs.sync.session.states import Phase, Role, SessionEvent, SessionState, follow
 from basefs.sync.session.views import ViewComparison
-from basefs.sync.wire.codec import ENTRIES, LineBuffer, belongs, encode, parse, with_receiving
+from basefs.sync.wire.codec import ENTRIES, LineBuffer, belongs, encode, parse
 from basefs.sync.wire.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, STILL_WAITING, VERSION, Limits
 from basefs.sync.wire.messages import (
     WHOLE,
     BlockReq,
     Blocks,
-    BlocksRec,
-    Chain,
-    ChainReq,
     Close,
     Data,
     Eager,
@@ -265,7 +262,6 @@ class SyncProtocol:
         self._told_to_wait_at = 0.0
         #: Whether the peer has said that its answer will take a while, and has not sent any data since.
         self._waits = False
-        self._receiving: BlocksRec | None = None
         self._roots = (ZERO_HASH, ZERO_HASH)  # ours and the peer's when the round began
         self._close: Close | None = None  # the responder's last
         self._greeted_with = Digest(ZERO_HASH, 0)  # our log when we told it last
@@ -379,8 +375,7 @@ class SyncProtocol:
         """
         if not self._open:
             return
-        if made_up := self._receiver.tick(now):
-            return self._refuse(Refusal.PROTOCOL, Reason.RUBBISH, made_up)
+        self._receiver.tick(now)
         if self._queue.held_back and now - self._told_to_wait_at >= STILL_WAITING:
             self._told_to_wait_at = now
             self.postpone()
@@ -486,22 +481,14 @@ class SyncProtocol:
 
     def _handle(self, message: Message, size: int) -> None:
         """Act on a line.  Raises `RemoteProtocolError`."""
-        if self._receiving is not None and not isinstance(message, Ls | Refuse):
-            raise RemoteProtocolError("BLOCKS_REC belongs to an LS right behind it")
         match message:
             case ViewReq():
                 self._follow(SessionEvent.REQUEST)
                 self._queue.answer(self._views.answer(message), size)
-            case Ls() | PathReq() | EntryReq() | BlockReq() | ChainReq():
+            case Ls() | PathReq() | EntryReq() | BlockReq():
                 self._follow(SessionEvent.REQUEST)
-                if isinstance(message, Ls) and self._receiving is not None:
-                    message = with_receiving(message, self._receiving)
-                    self._receiving = None
                 self._queue.answer(self._responder.to(message, self._queue.ask), size)
-            case BlocksRec():
-                self._follow(SessionEvent.BLOCKS_REC)
-                self._receiving = message
-            case Entries() | Blocks() | Chain() | View():
+            case Entries() | Blocks() | View():
                 self._on_data(message)
             case Eof():
                 self._on_eof()
@@ -521,7 +508,8 @@ class SyncProtocol:
                 self._follow(SessionEvent.SAME)
                 self._greeted(Hash(VERSION, self._log.identity, self._greeted_with.entries_alone(), port))
                 self._close = Close(0, self._greeted_with)
-                self._queue.ask(self._views.begin())
+                # Equal entries do not mean equal contents.
+                self._queue.ask([*self._views.begin(), *self._ask_blocks()])
             case Root(log, kept):
                 self._follow(SessionEvent.ROOT)
                 self.peer.tells(log)
@@ -549,9 +537,7 @@ class SyncProtocol:
                     self._push.heard(encoded)
                 self._receiver.put_entries(encoded)
             case Blocks(blocks):
-                self._receiver.put_blocks(blocks, request=request, streaming=self._stands)
-            case Chain(hashes):
-                self._receiver.learn(request, hashes)
+                self._receiver.put_blocks(blocks, request=request)
             case View():
                 self._views.heard(request, data)
 
@@ -559,7 +545,8 @@ class SyncProtocol:
         self._follow(SessionEvent.EOF)
         answered = self._queue.close_answer()
         self.counters.answer_ended(wanted(answered))
-        self._queue.ask([*self._views.answered(answered), *self._receiver.answered(answered)])
+        wanted_blocks = self._receiver.answered(answered)
+        self._queue.ask([*self._views.answered(answered), *wanted_blocks])
         if not self._queue.expects_entries:
             self._queue.ask(self._receiver.wanted_parents())
 
@@ -581,12 +568,12 @@ class SyncProtocol:
         if self.role is Role.RESPONDER:
             self._new_round()
         self._responder.takes, self._responder.gives = not self._is_full, not theirs.full
-        wanted = [] if self._is_full else self._receiver.missing_blocks()
+        wanted = self._ask_blocks()
         if self.role is Role.INITIATOR:
             return self._queue.ask(wanted)
-        # Equal trees do not mean equal logs: an entry whose blocks are arriving is in no tree.
+        # Equal entries do not mean equal contents.
         settled = log.same_entries(theirs.log) and theirs.identity == self._log.identity
-        if settled and not (wanted or log.waiting or self._is_full):
+        if settled and not (wanted or log.missing or self._is_full):
             self._follow(SessionEvent.SETTLE)
             return self._queue.control(encode(Same(self._port)))
         self._greet()
@@ -594,6 +581,10 @@ class SyncProtocol:
         if root != their_root:
             self._queue.ask([Subtree((), WHOLE, their_root)])
         self._queue.ask(wanted)
+
+    def _ask_blocks(self) -> list[BlockReq]:
+        """What this log lacks of contents, if it takes it."""
+        return [] if self._is_full else self._receiver.ask_blocks()
 
     def _may_stay(self) -> bool:
         """Whether the session may stand: where one side takes nothing there is no news to send."""
@@ -645,7 +636,7 @@ class SyncProtocol:
         Not only a line that was read can bring this about: a request that has become superfluous does too.
         """
         talking = self.state is SessionState.TALKING and self._queue.idle
-        if not talking or self.wants_work or self._receiving is not None:
+        if not talking or self.wants_work:
             return
         close = Close(self._queue.answered, self._log.digest())
         if self.role is Role.RESPONDER:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from basefs.errors import RemoteProtocolError
 from basefs.sync.session.compare import MissingSubtrees, Subtree
 from basefs.sync.wire.codec import encode, path_size
-from basefs.sync.wire.limits import MAX_BLOCK_REQUESTS, MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, EntryReq, Eof, ForBlocks, PathReq, ViewReq
+from basefs.sync.wire.limits import MAX_REQUESTS, REQUEST_WINDOW
+from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, Eof, PathReq, ViewReq
 
 #: A request of ours.  A `Subtree` becomes an LS when its turn comes, so that the backlog holds no lists, and a
 #: `MissingSubtrees` a PATH_REQ; or nothing, if what the peer has there has come from somebody else.
-Wish = Subtree | MissingSubtrees | PathReq | EntryReq | ForBlocks | ViewReq
+Wish = Subtree | MissingSubtrees | PathReq | EntryReq | BlockReq | ViewReq
 
 #: Lines made in one call: most take some 50 us, the comparison of two full lists 300 us.
 _PIECES = 16
@@ -101,8 +101,8 @@ class RequestQueue:
                 break
             self._room -= size
             fits.append(wish)
-        self._wishes.extendleft(wish for wish in reversed(fits) if not isinstance(wish, ForBlocks))
-        self._later.extend(wish for wish in fits if isinstance(wish, ForBlocks))
+        self._wishes.extendleft(wish for wish in reversed(fits) if not isinstance(wish, BlockReq))
+        self._later.extend(wish for wish in fits if isinstance(wish, BlockReq))
 
     def answer(self, lines: Iterator[bytes], size: int) -> None:
         """Send these lines as the answer to a request of `size` bytes.  Raises `RemoteProtocolError` if the peer has
@@ -118,7 +118,7 @@ class RequestQueue:
             raise RemoteProtocolError("EOF answers no request")
         wish, size = self._outstanding.popleft()
         self._outstanding_bytes -= size
-        self._blocks_outstanding -= isinstance(wish, ForBlocks)
+        self._blocks_outstanding -= isinstance(wish, BlockReq)
         if not self.expects_entries:
             self._turn(True)
         return wish
@@ -142,7 +142,7 @@ class RequestQueue:
     def entries_follow(self) -> bool:
         """Whether the answer behind the one that is arriving may hold entries: blocks that were asked for do not belong
         to any that have just come."""
-        return len(self._outstanding) > 1 and not isinstance(self._outstanding[1][0], ForBlocks)
+        return len(self._outstanding) > 1 and not isinstance(self._outstanding[1][0], BlockReq)
 
     @property
     def ready(self) -> bool:
@@ -186,7 +186,7 @@ class RequestQueue:
     def _may_ask(self) -> bool:
         if len(self._outstanding) >= MAX_REQUESTS or self._outstanding_bytes >= REQUEST_WINDOW:
             return False
-        return self._may_compare or (bool(self._later) and self._blocks_outstanding < MAX_BLOCK_REQUESTS)
+        return self._may_compare or bool(self._later)
 
     @property
     def _may_compare(self) -> bool:
@@ -236,7 +236,7 @@ class RequestQueue:
             wish = Subtree(wish.path, WHOLE)
         self._outstanding.append((wish, len(line)))
         self._outstanding_bytes += len(line)
-        self._blocks_outstanding += isinstance(wish, ForBlocks)
+        self._blocks_outstanding += isinstance(wish, BlockReq)
         self.asked += 1
 
     def _next_answer(self) -> bytes | None:

@@ -1,6 +1,6 @@
 """States x events of a session, as data.  All state logic is here; an event that is not listed breaks a rule.
 
-The initiator opened the connection.  Requests are LS, and those that end with REQ, data are ENTRIES, BLOCKS, CHAIN
+The initiator opened the connection.  Requests are LS, and those that end with REQ, data are ENTRIES, BLOCKS
 and VIEW, `bearing` is LAZY or EAGER.  Other events in lower case are our own: the responder `settle`s when it
 has nothing outstanding and says so with CLOSE (or SAME); the initiator, told so and with nothing left to ask, goes
 `again` if the logs still differ and something was gained, else it `agree`s, with CLOSE, or `offer`s to keep the
@@ -48,7 +48,6 @@ class SessionEvent(enum.Enum):
     HASH = "HASH"
     SAME = "SAME"
     REQUEST = "request"
-    BLOCKS_REC = "BLOCKS_REC"
     DATA = "data"
     EOF = "EOF"
     WAIT = "WAIT"
@@ -68,7 +67,6 @@ class SessionEvent(enum.Enum):
 _ENDS = {SessionEvent.REFUSE: SessionState.FAILED, SessionEvent.BROKEN: SessionState.FAILED}
 _EXCHANGE = {
     SessionEvent.REQUEST: SessionState.TALKING,
-    SessionEvent.BLOCKS_REC: SessionState.TALKING,
     SessionEvent.DATA: SessionState.TALKING,
     SessionEvent.EOF: SessionState.TALKING,
     SessionEvent.WAIT: SessionState.TALKING,
@@ -113,7 +111,6 @@ TRANSITIONS: dict[Role, dict[SessionState, dict[SessionEvent, SessionState]]] = 
         SessionState.TALKING: {**_EXCHANGE, SessionEvent.SETTLE: SessionState.SETTLED, **_ENDS},
         SessionState.SETTLED: {
             SessionEvent.REQUEST: SessionState.TALKING,
-            SessionEvent.BLOCKS_REC: SessionState.TALKING,
             SessionEvent.HASH: SessionState.TALKING,
             SessionEvent.WAIT: SessionState.SETTLED,  # the initiator asks later
             SessionEvent.CLOSE: SessionState.DONE,

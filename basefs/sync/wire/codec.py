@@ -10,7 +10,6 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -21,11 +20,11 @@ from basefs.log.interface import Digest
 from basefs.path import Path
 from basefs.sync.wire.limits import (
     MAX_BLOCK_DATA,
+    MAX_BLOCKS,
     MAX_HASHES,
     MAX_ITEMS,
     MAX_KEPT,
     MAX_LINE,
-    MAX_MARKS,
     MAX_NUMBER,
     MAX_PARCEL_ITEMS,
     MAX_PATH,
@@ -34,9 +33,6 @@ from basefs.sync.wire.limits import (
 from basefs.sync.wire.messages import (
     BlockReq,
     Blocks,
-    BlocksRec,
-    Chain,
-    ChainReq,
     Close,
     Eager,
     Entries,
@@ -164,13 +160,11 @@ _WORDS: dict[type, bytes] = {Eof: b"EOF", Wait: b"WAIT", Stay: b"STAY", Lazy: b"
 
 
 def encode(message: Message) -> bytes:
-    """The line of a message, newline included.  An `Ls` with receiving entries takes two: BLOCKS_REC comes first."""
+    """The line of a message, newline included."""
     fields = _ENCODERS[type(message)](message)
     line = b" ".join(fields)
     if len(line) > MAX_LINE:
         raise LocalProtocolError(f"a line of {len(line)} bytes was about to be sent")
-    if isinstance(message, Ls) and message.receiving:
-        return encode(BlocksRec(message.receiving)) + line + b"\n"
     return line + b"\n"
 
 
@@ -180,16 +174,14 @@ def _refusal(message: Refuse) -> Fields:
 
 
 def _digest(log: Digest) -> Fields:
-    """A root hash and the numbers of entries and of contents that wait, which stand together wherever they stand."""
-    return [encode_bytes(log.root), b"%d" % log.entries, b"%d" % log.waiting]
+    """A root hash and the numbers of entries, of contents that wait and of those that are missing, always together."""
+    return [encode_bytes(log.root), b"%d" % log.entries, b"%d" % log.waiting, b"%d" % log.missing]
 
 
 def _items(ls: Ls) -> Iterable[bytes]:
     """The items of an LS as fields."""
     for entry in ls.entries:
         yield b"e:" + encode_bytes(entry)
-    for entry, block in ls.stalled:
-        yield b"s:" + encode_bytes(entry) + b":" + encode_bytes(block)
     for digit, value in (ls.entry_buckets or {}).items():
         yield b"E:" + digit.encode() + b":" + encode_bytes(value)
     for name, value in ls.children:
@@ -211,8 +203,7 @@ _ENCODERS: dict[type, Callable[[Any], Iterable[bytes]]] = {
     Ls: lambda m: [b"LS", encode_path(m.path), encode_part(m.part), *_items(m)],
     PathReq: lambda m: [b"PATH_REQ", encode_path(m.path), *map(encode_name, m.names)],
     EntryReq: lambda m: [b"ENTRY_REQ", *map(encode_bytes, m.hashes)],
-    BlockReq: lambda m: [b"BLOCK_REQ", encode_bytes(m.hash)],
-    ChainReq: lambda m: [b"CHAIN_REQ", encode_bytes(m.hash)],
+    BlockReq: lambda m: [b"BLOCK_REQ", *map(encode_bytes, m.hashes)],
     ViewReq: lambda m: [b"VIEW_REQ", encode_bytes(m.root), encode_path(m.path), encode_bytes(m.value)],
     View: lambda m: [
         b"VIEW",
@@ -222,8 +213,6 @@ _ENCODERS: dict[type, Callable[[Any], Iterable[bytes]]] = {
     ],
     Entries: lambda m: [b"ENTRIES", *map(encode_bytes, m.encoded)],
     Blocks: lambda m: [b"BLOCKS", *map(encode_bytes, m.blocks)],
-    Chain: lambda m: [b"CHAIN", *map(encode_bytes, m.hashes)],
-    BlocksRec: lambda m: [b"BLOCKS_REC", *map(encode_bytes, m.hashes)],
     Close: lambda m: [b"CLOSE", b"OK", b"%d" % m.answered, *_digest(m.log)],
     Root: lambda m: [b"ROOT", *_digest(m.log), b"%d" % m.kept],
     Same: lambda m: [b"SAME", b"%d" % m.port],
@@ -252,15 +241,15 @@ def _hash(fields: Fields) -> Hash:
     if version != VERSION:
         # What another version puts behind its number is not ours to judge: the core tells it the reason and closes.
         return Hash(version, bytes(HASH_SIZE), Digest(bytes(HASH_SIZE), 0), 0)
-    _expect(fields, 7, 7)
-    if fields[6] not in (_FULL, b"-"):
+    _expect(fields, 8, 8)
+    if fields[7] not in (_FULL, b"-"):
         raise RemoteProtocolError("HASH ends with 'full' or '-'")
-    log, port = _decode_digest(fields[2:5]), decode_number(fields[5], 65535)
-    return Hash(version, decode_hash(fields[1]), log, port, fields[6] == _FULL)
+    log, port = _decode_digest(fields[2:6]), decode_number(fields[6], 65535)
+    return Hash(version, decode_hash(fields[1]), log, port, fields[7] == _FULL)
 
 
 def _decode_digest(fields: Fields) -> Digest:
-    return Digest(decode_hash(fields[0]), *(decode_number(field, MAX_NUMBER) for field in fields[1:3]))
+    return Digest(decode_hash(fields[0]), *(decode_number(field, MAX_NUMBER) for field in fields[1:4]))
 
 
 def _ls(fields: Fields) -> Ls:
@@ -268,7 +257,6 @@ def _ls(fields: Fields) -> Ls:
     path = decode_path(fields[0])
     part = decode_part(fields[1])
     entries: list[EntryHash] = []
-    stalled: list[tuple[EntryHash, BlockHash]] = []
     children: dict[bytes, bytes] = {}
     buckets: dict[bytes, dict[str, bytes]] = {b"E": {}, b"C": {}}
     for field in fields[2:]:
@@ -276,24 +264,20 @@ def _ls(fields: Fields) -> Ls:
         value, _, more = rest.partition(b":")
         if sort == b"e":
             entries.append(EntryHash(decode_hash(rest)))
-        elif sort == b"s":
-            stalled.append((EntryHash(decode_hash(value)), BlockHash(decode_hash(more))))
         elif sort == b"c":
             children[decode_name(more)] = decode_hash(value)
         elif sort in buckets and _DIGIT.fullmatch(value):
             buckets[sort][value.decode()] = decode_hash(more)
         else:
-            raise RemoteProtocolError("an item of an LS is none of e, s, c, E, C")
-    own = [*entries, *(entry for entry, _ in stalled)]
-    _check_list(part, ItemKind.ENTRIES, own, buckets[b"E"])
+            raise RemoteProtocolError("an item of an LS is none of e, c, E, C")
+    _check_list(part, ItemKind.ENTRIES, entries, buckets[b"E"])
     _check_list(part, ItemKind.CHILDREN, [sha224(name) for name in children], buckets[b"C"])
-    if len(set(own)) + len(children) + len(buckets[b"E"]) + len(buckets[b"C"]) != len(fields) - 2:
+    if len(set(entries)) + len(children) + len(buckets[b"E"]) + len(buckets[b"C"]) != len(fields) - 2:
         raise RemoteProtocolError("an LS has an item twice")
     return Ls(
         path,
         part,
         entries=tuple(entries),
-        stalled=tuple(stalled),
         children=tuple(children.items()),
         entry_buckets=buckets[b"E"] or None,
         child_buckets=buckets[b"C"] or None,
@@ -312,15 +296,6 @@ def _check_list(part: Part, kind: ItemKind, keys: Sequence[bytes], buckets: dict
         raise RemoteProtocolError("an item of an LS is outside of its prefix")
 
 
-def with_receiving(ls: Ls, note: BlocksRec) -> Ls:
-    """An LS and the BLOCKS_REC line before it.  Raises `RemoteProtocolError` if they do not fit together."""
-    listed = {*ls.entries, *(entry for entry, _ in ls.stalled), *note.hashes}
-    if len(listed) != len(ls.entries) + len(ls.stalled) + len(note.hashes):
-        raise RemoteProtocolError("an LS has an item twice")
-    _check_list(ls.part, ItemKind.ENTRIES, list(listed), ls.entry_buckets or {})
-    return replace(ls, receiving=note.hashes)
-
-
 def _path_req(fields: Fields) -> PathReq:
     _expect(fields, 1, 1 + MAX_ITEMS)
     return PathReq(path := decode_path(fields[0]), decode_names(path, fields[1:]))
@@ -331,9 +306,12 @@ def _entry_hashes(fields: Fields) -> tuple[EntryHash, ...]:
     return tuple(EntryHash(decode_hash(field)) for field in fields)
 
 
-def _block_hashes(fields: Fields, most: int) -> tuple[BlockHash, ...]:
-    _expect(fields, 1, most)
-    return tuple(BlockHash(decode_hash(field)) for field in fields)
+def _block_req(fields: Fields) -> BlockReq:
+    _expect(fields, 1, MAX_BLOCKS)
+    hashes = tuple(BlockHash(decode_hash(field)) for field in fields)
+    if len(set(hashes)) != len(hashes):
+        raise RemoteProtocolError("a block comes twice in a BLOCK_REQ")
+    return BlockReq(hashes)
 
 
 def _entries(fields: Fields) -> Entries:
@@ -344,8 +322,8 @@ def _entries(fields: Fields) -> Entries:
 def _blocks(fields: Fields) -> Blocks:
     _expect(fields, 1, MAX_PARCEL_ITEMS)
     blocks = tuple(map(decode_bytes, fields))
-    if not all(HASH_SIZE < len(block) <= HASH_SIZE + MAX_BLOCK_DATA for block in blocks):
-        raise RemoteProtocolError(f"a block has 1 to {MAX_BLOCK_DATA} bytes of data")
+    if not all(len(block) <= MAX_BLOCK_DATA for block in blocks):
+        raise RemoteProtocolError(f"a block has 1 to {MAX_BLOCK_DATA} bytes")
     return Blocks(blocks)
 
 
@@ -366,8 +344,8 @@ def _view(fields: Fields) -> View:
 
 
 def _root(fields: Fields) -> Root:
-    _expect(fields, 4, 4)
-    return Root(_decode_digest(fields[:3]), decode_number(fields[3], MAX_KEPT))
+    _expect(fields, 5, 5)
+    return Root(_decode_digest(fields[:4]), decode_number(fields[4], MAX_KEPT))
 
 
 def _same(fields: Fields) -> Same:
@@ -387,7 +365,7 @@ def _word(message: Message) -> Callable[[Fields], Message]:
 
 def _close(fields: Fields) -> Close | Refuse:
     if fields[:1] == [b"OK"]:
-        _expect(fields, 5, 5)
+        _expect(fields, 6, 6)
         return Close(decode_number(fields[1], MAX_NUMBER), _decode_digest(fields[2:]))
     _expect(fields, 3, 3)
     if fields[0] != b"NO" or len(fields[2]) > 3 * _MAX_TEXT:
@@ -406,14 +384,11 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
     b"LS": _ls,
     b"PATH_REQ": _path_req,
     b"ENTRY_REQ": lambda fields: EntryReq(_entry_hashes(fields)),
-    b"BLOCK_REQ": lambda fields: BlockReq(*_block_hashes(fields, 1)),
-    b"CHAIN_REQ": lambda fields: ChainReq(*_block_hashes(fields, 1)),
+    b"BLOCK_REQ": _block_req,
     b"VIEW_REQ": _view_req,
     b"VIEW": _view,
-    b"CHAIN": lambda fields: Chain(_block_hashes(fields, MAX_MARKS)),
     b"ENTRIES": _entries,
     b"BLOCKS": _blocks,
-    b"BLOCKS_REC": lambda fields: BlocksRec(_entry_hashes(fields)),
     b"CLOSE": _close,
     b"ROOT": _root,
     b"SAME": _same,
@@ -425,7 +400,7 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
 ENTRIES = b"ENTRIES "
 #: Lines that may come between entries which are given to the log together: data, and requests for what the peer lacks,
 #: which have nothing to do with what it sends.  A list is compared with the log, so it waits until that has them.
-_BETWEEN = (ENTRIES, b"BLOCKS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ", b"CHAIN_REQ ")
+_BETWEEN = (ENTRIES, b"BLOCKS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ")
 
 
 class LineBuffer:

@@ -22,10 +22,10 @@ MAX_PATH = 4096
 
 #: Items of one kind (own entries, children) that an LS lists one by one.  With more, it carries aggregates of 16
 #: prefixes.  Larger: a one-item difference costs a longer list; smaller: one more round trip for middling directories.
-#: 48 children with the longest names, 48 stalled entries and the longest path still fit into one line.
+#: 48 children with the longest names, 48 entries and the longest path still fit into one line.
 MAX_ITEMS = 48
 
-#: Hashes in one ENTRY_REQ or BLOCKS_REC: all that one LS can make a node ask for.
+#: Hashes in one ENTRY_REQ: all that one LS can make a node ask for.
 MAX_HASHES = MAX_ITEMS
 
 #: The largest number of entries or requests that a line may tell: nobody reaches it, and JSON has it exactly.
@@ -43,17 +43,9 @@ MAX_KEPT = 8
 #: round trip already settle 2500 differing paths a second at 100 ms), and cost the peer memory.
 MAX_REQUESTS = 256
 
-#: BLOCK_REQs among them.  They are answered with whole contents, in order, so that what is asked for later waits for
-#: them: fewer keep entries ahead of contents, more fetch many small contents faster over long links.
-MAX_BLOCK_REQUESTS = 32
-
-#: Blocks in the answer to one BLOCK_REQ, and from each to the next one that a CHAIN names: 1 MiB of large ones.
-#: Larger: more waits behind a peer that turns out to be slow; smaller: more requests, and a pause after each where
-#: nobody tells what comes next.
-PART_BLOCKS = 32
-
-#: Hashes in a CHAIN: 64 MiB of a content, which costs who tells it 20 ms.
-MAX_MARKS = 64
+#: Hashes in one BLOCK_REQ: 1 MiB of large blocks.  Larger: more waits behind a peer that turns out to be slow; smaller:
+#: more requests.
+MAX_BLOCKS = 32
 
 #: Bytes of those requests: one more may be sent while they are below this.  Bounds what a peer makes us hold.
 REQUEST_WINDOW = 1024 * 1024
@@ -107,7 +99,6 @@ class Limits:
         batch: entries given to the log in one call, which is a transaction: more save pages that several of them would
             write anew, fewer keep the other sessions of this node waiting for a shorter time: one after the other gives
             its batch to the log, in a worker thread (an entry costs 200 us).
-        missing_blocks: incomplete chains that are asked for at the start of a round; half the window.
         orphan_bytes: entries kept while their parents are on the way.  Overflow is not lost, but costs one more round.
         backlog: bytes of requests that wait for room in the window (about 120 each).  Same on overflow.
         asked: blocks asked for in one session (28 bytes each, about 100 in memory).  Same on overflow.
@@ -129,7 +120,6 @@ class Limits:
     useless_bytes: int = 32 * 1024 * 1024
     rounds: int = 8
     batch: int = 128
-    missing_blocks: int = MAX_REQUESTS // 2
     orphan_bytes: int = 4 * 1024 * 1024
     backlog: int = 8 * 1024 * 1024
     asked: int = 65_536

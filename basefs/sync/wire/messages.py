@@ -84,19 +84,15 @@ class Ls:
     Attributes:
         path: where.
         part: which part.
-        entries: own entries in the tree.
-        stalled: own entries whose content stopped arriving, with the last block.
-        receiving: own entries not in the tree (on the wire: the BLOCKS_REC line before).
+        entries: own entries.
         children: name and hash of sub-paths.
-        entry_buckets: next digit of the key -> hash, instead of entries, stalled and receiving; None if listed.
+        entry_buckets: next digit of the key -> hash, instead of entries; None if listed.
         child_buckets: the same instead of children.
     """
 
     path: Path
     part: Part
     entries: tuple[EntryHash, ...] = ()
-    stalled: tuple[tuple[EntryHash, BlockHash], ...] = ()
-    receiving: tuple[EntryHash, ...] = ()
     children: tuple[tuple[bytes, bytes], ...] = ()
     entry_buckets: dict[str, bytes] | None = None
     child_buckets: dict[str, bytes] | None = None
@@ -119,16 +115,9 @@ class EntryReq:
 
 @dataclass(frozen=True, slots=True)
 class BlockReq:
-    """A block and those that follow it in its chain are wanted, `PART_BLOCKS` in all."""
+    """Blocks are wanted."""
 
-    hash: BlockHash
-
-
-@dataclass(frozen=True, slots=True)
-class ChainReq:
-    """Where a chain goes on behind a block is wanted."""
-
-    hash: BlockHash
+    hashes: tuple[BlockHash, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,23 +147,9 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Blocks (next hash and data), in the order of their chain."""
+    """Blocks."""
 
     blocks: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Of the blocks behind the one that was asked for, in the order of the chain, each `PART_BLOCKS`th."""
-
-    hashes: tuple[BlockHash, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BlocksRec:
-    """Entries that the sender is receiving, in the part of the LS that follows."""
-
-    hashes: tuple[EntryHash, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +174,7 @@ class Stay:
 class Same:
     """The answer to a HASH with the root that is here: HASH and `CLOSE OK 0` in one, with the own sync port or 0.
 
-    The sender's disk takes more, and no content waits for room there.
+    The sender's disk takes more, and no content is missing there.
     """
 
     port: int
@@ -236,9 +211,7 @@ class Refuse:
     text: str
 
 
-#: Requests for the blocks of contents, and for what leads to them.
-ForBlocks = BlockReq | ChainReq
-Request = Ls | PathReq | EntryReq | ForBlocks
+Request = Ls | PathReq | EntryReq | BlockReq
 Bearing = Lazy | Eager
-Data = Entries | Blocks | Chain | View
-Message = Hash | Same | Request | ViewReq | Data | BlocksRec | Eof | Wait | Close | Stay | Root | Bearing | Refuse
+Data = Entries | Blocks | View
+Message = Hash | Same | Request | ViewReq | Data | Eof | Wait | Close | Stay | Root | Bearing | Refuse

@@ -16,7 +16,7 @@ from basefs.errors import ArchiveError, DamagedLog, NotFound
 from basefs.log.archive.incoming import ALONE, SHARED, Batching, import_all, salvage
 from basefs.log.archive.outgoing import export
 from basefs.log.archive.records import ArchiveReader, RecordKind
-from basefs.log.blocks import split
+from basefs.log.blocks import SYNC_BLOCK_DATA, Encoded, split
 from basefs.log.check import check, open_log
 from basefs.log.content import BytesContent
 from basefs.log.entries import Action, Entry
@@ -69,7 +69,9 @@ def test_export_and_import_give_the_same_log_and_tree(history: list[Step], entri
         copy = fresh(data, world.directory / "copy", Batching(entries, 500))
         with contextlib.closing(copy):
             assert copy.totals()["entries"] == original.totals()["entries"]
-            assert copy.missing_blocks(1000) == original.missing_blocks(1000)
+            assert {hash for _, hash in copy.missing_blocks(1000)} == {
+                hash for _, hash in original.missing_blocks(1000)
+            }
             if not original.missing_blocks(1):
                 assert copy.root_hash() == original.root_hash()
             assert tree_of(copy) == tree_of(original)
@@ -77,17 +79,17 @@ def test_export_and_import_give_the_same_log_and_tree(history: list[Step], entri
             assert check(copy.directory / LOG_FILE) == []
 
 
-@pytest.mark.parametrize("size", [1, 3_000_000])
-def test_a_content_is_whole_although_others_name_its_blocks(tmp_path: pathlib.Path, size: int) -> None:
-    """Entries that state too small a size come before the one that the content belongs to, and behind it."""
+def test_a_content_is_whole_although_others_name_its_blocks(tmp_path: pathlib.Path) -> None:
+    """Entries that name parts of it come before the one that the content belongs to, and behind it."""
     original = make_replica(tmp_path / "original", [ROOT_KEY])
     content = noise(1, 8_000_000)
-    blocks = split(b"\0" + content)
+    blocks = split(content)[1]
     top, identity = EntryHash(original.identity), original.identity
-    names = [(b"a", 3, size), (b"b", 0, 2 * size), (b"f", 0, len(content)), (b"c", 5, size)]
+    part = SYNC_BLOCK_DATA
+    names = [(b"a", 3, part), (b"f", 0, len(content)), (b"c", 5, part)]
     writes = [
-        ROOT_KEY.sign(top, 1, Action.WRITE, name, blocks[first].hash, Extensions(stated))
-        for name, first, stated in names
+        ROOT_KEY.sign(top, 1, Action.WRITE, name, Encoded(blocks[first].hash, 0, length).encode(), Extensions(length))
+        for name, first, length in names
     ]
     for write in writes:
         original.apply([write], [])

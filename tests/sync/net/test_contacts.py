@@ -182,20 +182,29 @@ def test_a_later_word_does_not_hide_what_it_had_when_it_was_asked():
 
 def test_a_peer_where_contents_wait_is_not_in_step_from_then_on():
     here = Here()
-    here.told(OURS._replace(waiting=2), 10.0, asked_at=10.0)
-    here.told(OURS._replace(waiting=3), 15.0, asked_at=15.0)
-    assert here.lag(15.0) == Lag(waiting=3, since=5.0)
+    here.told(OURS._replace(waiting=2, missing=2), 10.0, asked_at=10.0)
+    here.told(OURS._replace(waiting=3, missing=3), 15.0, asked_at=15.0)
+    assert here.lag(15.0) == Lag(missing=3, waiting=3, since=5.0)
     here.grows(16.0)
-    assert here.lag(16.5) == Lag(behind=20, waiting=3, since=0.5)
+    assert here.lag(16.5) == Lag(behind=20, missing=3, waiting=3, since=0.5)
     here.told(LATER, 17.0, asked_at=17.0)
     assert here.lag(17.0) == Lag(in_step=True)
-    here.told(LATER._replace(waiting=1), 18.0, asked_at=18.0)
-    assert here.lag(19.0) == Lag(waiting=1, since=1.0)
+    here.told(LATER._replace(waiting=1, missing=1), 18.0, asked_at=18.0)
+    assert here.lag(19.0) == Lag(missing=1, waiting=1, since=1.0)
+
+
+def test_a_peer_where_contents_are_missing_is_not_in_step():
+    here = Here()
+    here.told(OURS._replace(missing=2), 10.0, asked_at=10.0)
+    here.told(OURS._replace(missing=1), 15.0, asked_at=15.0)
+    assert here.lag(15.0) == Lag(missing=1, since=5.0)
+    here.told(OURS, 16.0, asked_at=16.0)
+    assert here.lag(16.0) == Lag(in_step=True)
 
 
 def test_a_node_where_contents_wait_compares_its_entries_alone():
     here = Here()
-    here.log = OURS._replace(waiting=2)
+    here.log = OURS._replace(waiting=2, missing=2)
     here.told(OURS, 10.0, asked_at=10.0)
     assert here.lag(10.0) == Lag(in_step=True), "the peer has all that is here"
     here.grows(11.0)

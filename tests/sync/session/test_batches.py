@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, sha224
-from basefs.sync.session.responder import BatchEncoder, block_after, chain, first_block, ordered
+from basefs.log.hashes import sha224
+from basefs.sync.session.responder import BatchEncoder, ordered, size_of
 from basefs.sync.session.result import SessionCounters
 from basefs.sync.wire.codec import parse
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE, INLINE_BLOCKS, MAX_LINE
 from basefs.sync.wire.messages import PAUSE, Blocks, Entries
-from tests.sync.helpers import Writer, blocks_of, random_bytes
+from tests.sync.helpers import Writer, random_bytes
 
 
 def pack(log, encoded):
@@ -24,14 +24,14 @@ def pack(log, encoded):
 
 def test_a_small_content_follows_its_entry():
     writer = Writer()
-    entry = writer.write((b"f",), b"0123456789", block_size=4)
+    entry = writer.write((b"f",), random_bytes(1000))
     messages, counters = pack(writer.log(), [entry.encode()])
     assert messages == [Entries((entry.encode(),)), Blocks(tuple(writer.blocks))]
     assert (counters.entries_sent, counters.blocks_sent) == (1, 3)
 
 
 def test_inline_at_the_limit_and_above():
-    for size, inline in ((INLINE_BLOCKS, 2), (INLINE_BLOCKS + 1, 2), (INLINE_BLOCKS // 2 + 1, 2)):
+    for size, inline in ((INLINE_BLOCKS, 3), (INLINE_BLOCKS + 1, 1), (INLINE_BLOCKS // 2, 1)):
         writer = Writer()
         entry = writer.write((b"f",), random_bytes(size))
         _, counters = pack(writer.log(), [entry.encode()])
@@ -54,7 +54,7 @@ def test_long_entries_and_blocks_of_every_size_fit_into_lines():
     log = writer.log()
     assert sum(len(message.encoded) for message in pack(log, entries)[0]) == 40
     for size in (1, 2, 483, 5000, 12_000, 20_000, 32_768):
-        blocks = blocks_of(random_bytes(size * 9 if size > 9 else 2000), size)
+        blocks = [random_bytes(size, number) for number in range(9 if size > 9 else 2000)]
         lines = list(BatchEncoder(log, SessionCounters()).blocks(blocks))
         assert max(map(len, lines)) <= MAX_LINE
         assert [block for line in lines for block in parse(line[:-1]).blocks] == blocks
@@ -68,7 +68,7 @@ def test_nothing_is_read_before_it_is_taken():
     read = []
     original = log.block
     log.block = lambda hash: read.append(hash) or original(hash)
-    lines = BatchEncoder(log, SessionCounters()).blocks(chain(log, sha224(writer.blocks[0])))
+    lines = BatchEncoder(log, SessionCounters()).blocks(log.block(sha224(block)) for block in writer.blocks)
     next(lines)
     assert len(read) <= 2
 
@@ -90,16 +90,11 @@ def test_ordered_keeps_an_order_that_is_good():
     assert [Entry.decode(data).hash for data in found] == hashes
 
 
-def test_places_in_a_chain():
+def test_the_size_of_a_content_that_is_here():
     writer = Writer()
-    entry = writer.write((b"f",), b"0123456789", block_size=4)
-    directory = writer.mkdir((b"d",))
-    log = writer.log()
-    first, second, third = map(sha224, writer.blocks)
-    assert first_block(log, entry.hash) == first
-    assert first_block(log, directory.hash) == first_block(log, sha224(b"?")) == ZERO_HASH
-    assert block_after(log, entry.hash, ZERO_HASH) == first
-    assert block_after(log, entry.hash, first) == second
-    assert block_after(log, entry.hash, third) == block_after(log, entry.hash, sha224(b"?")) == ZERO_HASH
-    assert list(chain(log, second)) == writer.blocks[1:]
-    assert list(chain(log, sha224(b"?"))) == []
+    entries = [writer.write((b"%d" % size,), random_bytes(size)).encode() for size in (0, 100, 5000, 100_000)]
+    sizes = [size_of(writer.log(), entry, INLINE_BLOCKS) - len(entry) for entry in entries]
+    assert sizes == [0, 100, 5000, 100_000]
+    log = Writer().log()
+    log.add(writer.entries, writer.blocks[:3])
+    assert [size_of(log, entry, INLINE_BLOCKS) is None for entry in entries] == [False, False, True, False]

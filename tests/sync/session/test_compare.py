@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.log.hashes import ZERO_HASH, sha224
+from basefs.log.hashes import sha224
 from basefs.log.interface import Listing
 from basefs.sync.session.compare import Differences, Subtree, compare
 from basefs.sync.wire.limits import MAX_ITEMS, MAX_PATH
@@ -12,56 +12,27 @@ from basefs.sync.wire.messages import WHOLE, ItemKind, Ls, Part
 from tests.sync.session.test_index import finish
 from tests.sync.session.test_index import listing as many
 
-E, B1, B2, X, Y = (sha224(letter) for letter in (b"E", b"1", b"2", b"X", b"Y"))
+E, X, Y = (sha224(letter) for letter in (b"E", b"X", b"Y"))
 P = (b"p",)
-
-#: The state of one entry here and there -> what follows.
-OWN = [
-    ("absent", "complete", Differences(ask_entries=[E])),
-    ("absent", "stalled", Differences(ask_entries=[E])),
-    ("absent", "receiving", Differences()),
-    ("complete", "absent", Differences(send_entries=[E])),
-    ("complete", "complete", Differences()),
-    ("complete", "receiving", Differences()),
-    ("complete", "stalled", Differences(send_blocks=[(E, B2)])),
-    ("stalled", "absent", Differences(send_entries=[E])),
-    ("stalled", "complete", Differences(ask_blocks=[(E, B1)])),
-    ("stalled", "receiving", Differences()),
-    ("stalled", "stalled", Differences(both_stalled=[(E, B1, B2)])),
-    ("receiving", "absent", Differences()),
-    ("receiving", "complete", Differences()),
-    ("receiving", "receiving", Differences()),
-    ("receiving", "stalled", Differences()),
-]
-
-
-def of(state, block):
-    return {
-        "entries": (E,) if state == "complete" else (),
-        "receiving": (E,) if state == "receiving" else (),
-        "stalled": ((E, block),) if state == "stalled" else (),
-        "children": (),
-    }
 
 
 def index(**fields):
-    blank = {"entries": (), "receiving": (), "stalled": (), "children": ()}
+    blank = {"entries": (), "children": ()}
     return finish(__import__("basefs.sync.session.compare", fromlist=["build"]).build(Listing(**{**blank, **fields})))
 
 
-@pytest.mark.parametrize(("ours", "theirs", "plan"), OWN, ids=lambda value: value if isinstance(value, str) else "")
-def test_own_entries(ours, theirs, plan):
-    assert compare(Ls(P, WHOLE, **of(theirs, B2)), index(**of(ours, B1))) == plan
+def test_own_entries():
+    assert compare(Ls(P, WHOLE, entries=(E, X)), index(entries=(X, Y))) == Differences(
+        ask_entries=[E], send_entries=[Y]
+    )
+    assert compare(Ls(P, WHOLE, entries=(E,)), index(entries=(E,))) == Differences()
 
 
 CHILDREN = [
     (None, X, Differences(ask_children={b"n": X})),
-    (None, ZERO_HASH, Differences()),
     (X, None, Differences(send_paths=[(b"p", b"n")])),
-    (ZERO_HASH, None, Differences()),
     (X, X, Differences()),
     (X, Y, Differences(look=[Subtree((b"p", b"n"), WHOLE)])),
-    (X, ZERO_HASH, Differences(look=[Subtree((b"p", b"n"), WHOLE)])),
 ]
 
 
@@ -74,7 +45,6 @@ def test_children(ours, theirs, plan):
 def test_an_unknown_path_is_asked_for_whole():
     assert compare(Ls(P, WHOLE, entries=(E,)), None) == Differences(ask_whole=True)
     assert compare(Ls(P, WHOLE, child_buckets={"0": X}), None) == Differences(ask_whole=True)
-    assert compare(Ls(P, WHOLE, receiving=(E,)), None) == Differences()
     assert compare(Ls(P, WHOLE), None) == Differences()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224, stalled_hash
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224
 from basefs.log.interface import Listing
 from basefs.sync.session import compare as module
 from basefs.sync.session.compare import EMPTY, Indexes, build
@@ -23,29 +23,25 @@ def finish(steps):
             return stop.value
 
 
-def listing(entries=0, receiving=0, stalled=0, children=0):
+def listing(entries=0, children=0):
     def some(kind, count):
         return [sha224(b"%s%d" % (kind, number)) for number in range(count)]
 
     return Listing(
         entries=tuple(some(b"e", entries)),
-        receiving=tuple(some(b"r", receiving)),
-        stalled=tuple((hash, sha224(hash)) for hash in some(b"s", stalled)),
         children=tuple((b"name%d" % number, hash) for number, hash in enumerate(some(b"c", children))),
     )
 
 
-@given(st.integers(0, 200), st.integers(0, 60), st.integers(0, 60), st.integers(0, 300))
-def test_the_hash_of_a_part_stands_for_its_items(entries, receiving, stalled, children):
-    whole = listing(entries, receiving, stalled, children)
-    index = finish(build(whole))
-    assert len(index) == entries + receiving + stalled + children
+@given(st.integers(0, 200), st.integers(0, 300))
+def test_the_hash_of_a_part_stands_for_its_items(entries, children):
+    index = finish(build(listing(entries, children)))
+    assert len(index) == entries + children
 
     def below(part):
         """The items of a part by their keys, and their hashes, found by looking at all smaller parts."""
         ls = index.ls((), part)
         found = {entry: entry for entry in ls.entries}
-        found |= {entry: stalled_hash(entry, block) for entry, block in ls.stalled}
         found |= {sha224(name): hash for name, hash in ls.children}
         for kind, buckets in ((ItemKind.ENTRIES, ls.entry_buckets), (ItemKind.CHILDREN, ls.child_buckets)):
             for digit, bucket in (buckets or {}).items():
@@ -55,30 +51,22 @@ def test_the_hash_of_a_part_stands_for_its_items(entries, receiving, stalled, ch
                 found |= some
         return found
 
-    assert len(below(WHOLE)) == entries + stalled + children
+    assert len(below(WHOLE)) == entries + children
 
 
 def test_the_same_items_have_the_same_hash_in_any_order():
-    whole = listing(100, 0, 10, 100)
-    other = Listing(whole.entries[::-1], (), whole.stalled[::-1], whole.children[::-1])
+    whole = listing(100, 100)
+    other = Listing(whole.entries[::-1], whole.children[::-1])
     parts = [Part(kind, digit) for kind in (ItemKind.ENTRIES, ItemKind.CHILDREN) for digit in "0123456789abcdef"]
     one, two = finish(build(whole)), finish(build(other))
     assert [one.value(part) for part in parts] == [two.value(part) for part in parts]
 
 
-def test_a_stalled_entry_and_two_complete_ones_are_different_items():
-    # Which the bytes of their hashes, one after the other, are not.
-    entry, block = sorted((sha224(b"entry"), sha224(b"another")))
-    prefix = Part(ItemKind.ENTRIES, "")
-    stalled = finish(build(Listing((), (), ((entry, block),), ())))
-    assert stalled.value(prefix) != finish(build(Listing((entry, block), (), (), ()))).value(prefix)
-
-
 def test_listed_at_the_limit_aggregated_above():
     ls = finish(build(listing(MAX_ITEMS, children=MAX_ITEMS))).ls((), WHOLE)
     assert len(ls.entries) == len(ls.children) == MAX_ITEMS
-    ls = finish(build(listing(MAX_ITEMS, receiving=1, children=MAX_ITEMS + 1))).ls((), WHOLE)
-    assert not ls.entries and not ls.children and not ls.receiving
+    ls = finish(build(listing(MAX_ITEMS + 1, children=MAX_ITEMS + 1))).ls((), WHOLE)
+    assert not ls.entries and not ls.children
     assert 8 < len(ls.entry_buckets) <= 16 and 8 < len(ls.child_buckets) <= 16
 
 
@@ -96,7 +84,7 @@ def test_a_part_holds_one_kind():
 
 def test_a_whole_key_is_always_listed():
     # More than MAX_ITEMS entries with one hash cannot be; this only shows that the digits end.
-    same = Listing((sha224(b"x"),) * (MAX_ITEMS + 1), (), (), ())
+    same = Listing((sha224(b"x"),) * (MAX_ITEMS + 1), ())
     part = Part(ItemKind.ENTRIES, sha224(b"x").hex())
     assert len(part.prefix) == 2 * HASH_SIZE
     assert len(finish(build(same)).ls((), part).entries) == MAX_ITEMS + 1

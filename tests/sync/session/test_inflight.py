@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.session.inflight import CROWDED, FRUITLESS, PATIENCE, WIDE, RequestTable
+from basefs.sync.session.inflight import CROWDED, DEPTH, FRUITLESS, PATIENCE, WIDE, RequestTable
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.receiver import Receiver
 from basefs.sync.session.result import Reason, SessionCounters
 from basefs.sync.session.states import Role, SessionState
-from basefs.sync.wire.limits import PART_BLOCKS, Limits
+from basefs.sync.wire.limits import MAX_BLOCKS, Limits
 from tests.support.memory import MemoryLog
-from tests.sync.helpers import ROOT, Pair, Writer, blocks_of, cut, random_bytes
+from tests.sync.helpers import ROOT, Pair, Writer, cut, random_bytes
 
 BLOCK = BlockHash(sha224(b"block"))
 
@@ -21,15 +21,15 @@ def test_a_claim_holds_while_its_session_moves():
     claims = RequestTable()
     one, two = object(), object()
     claims.moved(one)
-    claims.take(BLOCK, one)
+    claims.take((BLOCK,), one)
     assert claims.held_by_other(BLOCK, two) and not claims.held_by_other(BLOCK, one)
     claims.tick(PATIENCE)
     assert not claims.held_by_other(BLOCK, two), "nothing has moved"
     claims.moved(one)
     assert claims.held_by_other(BLOCK, two)
-    claims.came(BLOCK, 5)
+    claims.came(BLOCK, 5, one)
     assert not claims.held_by_other(BLOCK, two)
-    claims.take(BLOCK, one)
+    claims.take((BLOCK,), one)
     claims.ended(one)
     assert not claims.held_by_other(BLOCK, two)
 
@@ -38,7 +38,7 @@ def test_a_session_that_moves_and_brings_nothing_does_not_count_for_ever():
     claims = RequestTable()
     one, two = object(), object()
     claims.asks(one)
-    claims.take(BLOCK, one)
+    claims.take((BLOCK,), one)
     now = 0.0
     while now < FRUITLESS:
         assert not claims.may_ask(two) and claims.held_by_other(BLOCK, two)
@@ -50,62 +50,128 @@ def test_a_session_that_moves_and_brings_nothing_does_not_count_for_ever():
     assert not claims.may_ask(two) and claims.held_by_other(BLOCK, two)
 
 
-def test_where_many_want_a_content_one_session_at_a_time_brings_it():
-    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
+HASHES = [BlockHash(sha224(b"%d" % number)) for number in range(20 * MAX_BLOCKS)]
+
+
+def request(number):
+    """The blocks of a request."""
+    return tuple(HASHES[number * MAX_BLOCKS : (number + 1) * MAX_BLOCKS])
+
+
+def test_a_session_has_some_requests_on_their_way():
     claims = RequestTable()
     one, two = object(), object()
-    claims.parts.begin(chain[0], one)
-    claims.parts.learn(chain[0], chain[1:], one)
-    assert claims.take_part(one, set()) == chain[0]
-    assert claims.wanted and claims.take_part(two, set()) == chain[1], "there is more than one peer can bring"
+    for number in range(DEPTH):
+        assert claims.may_take(one)
+        claims.take(request(number), one)
+    assert not claims.may_take(one) and claims.may_take(two)
+    claims.answered(one, request(0))
+    assert claims.may_take(one)
+    assert not any(map(claims.is_coming, request(0))) and all(map(claims.is_coming, request(1)))
+
+
+def test_who_brings_most_is_asked_for_more():
+    claims = RequestTable()
+    one, two = object(), object()
+    for number in range(8):
+        claims.take(request(number), one)
+        for hash in request(number):
+            claims.came(hash, 1, one)
+        claims.answered(one, request(number))
+    for number in range(10, 20):
+        for owner in (one, two):
+            if claims.may_take(owner):
+                claims.take(request(number), owner)
+    assert len(claims._requests[one]) > len(claims._requests[two]) == DEPTH
+
+
+def test_two_sessions_with_one_peer_do_not_both_ask():
+    claims = RequestTable()
+    claims.take(request(0), "a", "peer")
+    assert not claims.may_take("b", "peer") and claims.may_take("c", "other")
+    assert claims.asks_peer("peer") and not claims.asks_peer("other")
+    assert not claims.held_by_other(HASHES[0], "b", "peer"), "who would wait for itself"
+    assert claims.held_by_other(HASHES[0], "b", "other")
+    claims.ended("a")
+    assert claims.may_take("b", "peer")
+
+
+def test_at_the_end_nobody_waits_for_a_slow_peer():
+    claims = RequestTable()
+    slow, quick = object(), object()
+    claims.take(request(0), slow)
+    assert not claims.late(quick), "nothing shows that it is slow"
+    for number in range(1, 9):
+        claims.take(request(number), quick)
+        for hash in request(number):
+            claims.came(hash, 1, quick)
+        claims.answered(quick, request(number))
+    assert list(claims.late(quick)) == list(request(0)) and not claims.late(slow)
+    claims.take(request(0), quick)
+    claims.came(HASHES[0], 1, slow)
+    claims.answered(slow, request(0))
+    assert claims.is_coming(HASHES[1]), "the other one was asked since"
+
+
+def test_where_many_want_a_content_one_session_at_a_time_brings_it():
+    claims = RequestTable()
+    one, two = object(), object()
+    claims.take(request(0), one)
+    claims.spare = True
+    assert claims.wanted and claims.may_take(two), "there is more than one peer can bring"
     claims.waits(two)
-    assert not claims.wanted and claims.take_part(two, set()) is None
-    assert claims.take_part(one, set()) == chain[1], "what it should have brought is free"
+    assert not claims.wanted and not claims.may_take(two) and claims.may_take(one)
     claims.gained(two, 1, int(PATIENCE) * WIDE)
     claims.tick(PATIENCE)
-    assert claims.wanted and claims.take_part(two, set()) == chain[0], "nothing has moved in the other one"
-    claims.ended(two)
+    assert claims.wanted and claims.may_take(two), "nothing has moved in the other one"
     now = PATIENCE
     while now < CROWDED:
-        claims.take_part(one, set())
         claims.moved(one)
         claims.gained(one, 1, WIDE)
-        assert claims.take_part(two, set()) is None
+        assert not claims.may_take(two)
         now += 1.0
         claims.tick(now)
-    assert claims.wanted and claims.take_part(two, set()) is not None
+    assert claims.wanted and claims.may_take(two)
+
+
+def test_a_peer_that_lets_a_session_wait_is_asked_in_no_other_one():
+    """It has the request, and answers it later: over a narrow link all would come twice."""
+    claims = RequestTable()
+    one, two = object(), object()
+    claims.take(request(0), one, "busy")
+    claims.waits(one)
+    assert not claims.is_coming(HASHES[0])
+    assert claims.may_take(two, "other") and not claims.may_take(two, "busy")
+    claims.answered(one, request(0))
+    assert claims.may_take(two, "busy")
 
 
 def test_who_brings_little_does_not_keep_others_from_helping():
-    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
     claims = RequestTable()
     slow, quick = object(), object()
-    claims.parts.begin(chain[0], slow)
-    claims.parts.learn(chain[0], chain[1:], slow)
-    claims.take_part(slow, set())
+    claims.take(request(0), slow)
+    claims.spare = True
     now = 0.0
     while now <= PATIENCE:
         claims.waits(quick)
-        assert now == PATIENCE or claims.take_part(quick, set()) is None
+        assert now == PATIENCE or not claims.may_take(quick)
         now += 1.0
         claims.moved(slow)
         claims.gained(slow, 1, WIDE // 2)
         claims.tick(now)
     claims.waits(quick)
-    assert claims.wanted and claims.take_part(quick, set()) == chain[1], "whatever is said again and again"
+    assert claims.wanted and claims.may_take(quick), "whatever is said again and again"
 
 
 def test_who_passes_on_what_arrives_takes_it_from_one_peer():
-    chain = [BlockHash(sha224(block)) for block in blocks_of(random_bytes(64 * PART_BLOCKS * 20), 64)][::PART_BLOCKS]
     claims = RequestTable()
     one, two = object(), object()
-    claims.parts.begin(chain[0], one)
-    claims.parts.learn(chain[0], chain[1:], one)
-    claims.take_part(one, set())
+    claims.take(request(0), one)
+    claims.spare = True
     serving = Receiver(MemoryLog(ROOT.hash), SessionCounters(), Limits(), claims)
     assert not serving.comes_elsewhere(BLOCK) and claims.wanted, "nobody waits for something that does not come"
-    assert serving.comes_elsewhere(chain[0]) and not claims.wanted
-    assert claims.take_part(two, set()) is None and claims.take_part(one, set()) == chain[1]
+    assert serving.comes_elsewhere(HASHES[0]) and not claims.wanted
+    assert not claims.may_take(two) and claims.may_take(one)
 
 
 def test_what_one_session_is_bringing_another_one_does_not_ask_for():
@@ -293,7 +359,7 @@ def told_to_wait():
     """Claims of two sessions, of which one has asked for a block, and was told to wait."""
     claims, one, two = RequestTable(), object(), object()
     claims.moved(one)
-    claims.take(BLOCK, one)
+    claims.take((BLOCK,), one)
     assert claims.is_coming(BLOCK)
     claims.let_go(one)
     return claims, one, two
@@ -302,7 +368,7 @@ def told_to_wait():
 def test_who_has_to_wait_lets_others_ask():
     claims, one, two = told_to_wait()
     assert not claims.is_coming(BLOCK) and not claims.held_by_other(BLOCK, two)
-    claims.take(BLOCK, one)
+    claims.take((BLOCK,), one)
     assert claims.is_coming(BLOCK) and claims.held_by_other(BLOCK, two)
 
 
@@ -368,7 +434,7 @@ def test_who_asks_again_after_it_was_told_to_wait_has_the_same_time_again():
     claims, one, two = told_to_wait()
     claims.tick(2 * FRUITLESS)
     claims.moved(one)
-    claims.take(BLOCK, one)
+    claims.take((BLOCK,), one)
     assert claims.held_by_other(BLOCK, two)
     claims.tick(3 * FRUITLESS)
     claims.moved(one)
@@ -379,8 +445,8 @@ def test_nothing_is_remembered_of_a_session_that_has_ended():
     claims = RequestTable()
     one = object()
     claims.asks(one)
-    claims.take(BLOCK, one)
+    claims.take((BLOCK,), one)
     claims.gained(one)
     claims.ended(one)
-    assert not claims._moved_at and not claims._gained_at and not claims._owners
-    assert claims._asking is claims._asked is None
+    assert not claims._moved_at and not claims._gained_at and not claims._asked and not claims._requests
+    assert claims._asking is claims._last_asking is None

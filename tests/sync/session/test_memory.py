@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from basefs.log.blocks import Encoded
 from basefs.log.entries import Action
-from basefs.log.hashes import HASH_SIZE, SUM_MASK, ZERO_HASH, addend, sha224, stalled_hash, sum_hash
+from basefs.log.hashes import SUM_MASK, ZERO_HASH, EntryHash, addend, sha224, sum_hash
 from basefs.sync.wire.limits import MAX_BLOCK_DATA
 from tests.support.memory import MemoryLog
 from tests.sync.helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Writer, blocks_of, unsigned
@@ -27,64 +28,20 @@ def test_tree_hash_is_that_of_the_sum_of_everything():
     assert log.path_hash((b"x",)) == ZERO_HASH
 
 
-def test_states_of_a_content():
-    writer = Writer()
-    entry = writer.write((b"f",), b"0123456789", block_size=4)
-    log = MemoryLog(ROOT.hash)
-    first, second, third = writer.blocks
-    result = log.add(writer.entries, ())
-    assert result.missing_blocks == (sha224(first),) == log.missing_blocks(9)
-    receiving = log.root_hash()
-    assert log.listing((b"f",)).receiving == (entry.hash,)
-    assert receiving == total(ROOT.hash)
-    log.stall()
-    assert log.listing((b"f",)).stalled == ((entry.hash, ZERO_HASH),)
-    assert log.add((), [first]).missing_blocks == (sha224(second),)
-    assert log.root_hash() == receiving
-    log.stall()
-    assert log.listing((b"f",)).stalled == ((entry.hash, sha224(first)),)
-    assert log.path_hash((b"f",)) == total(stalled_hash(entry.hash, sha224(first)))
-    assert log.add((), [second, third]).missing_blocks == ()
-    assert log.listing((b"f",)).entries == (entry.hash,)
-    assert log.path_hash((b"f",)) == total(entry.hash)
-    assert log.missing_blocks(9) == ()
-
-
-def test_blocks_are_accepted_in_order_only():
-    writer = Writer()
-    writer.write((b"f",), b"0123456789", block_size=4)
-    log = MemoryLog(ROOT.hash)
-    log.add(writer.entries, ())
-    result = log.add((), [writer.blocks[1]])
-    assert result.accepted == 0 and "not the next" in result.rejected[0]
-    result = log.add((), [writer.blocks[0], writer.blocks[0], writer.blocks[1]])
-    assert result.accepted == 2 and not result.rejected
-
-
-def test_where_a_chain_goes_on():
-    writer = Writer()
-    writer.write((b"f",), b"0123456789", block_size=2)
-    log = MemoryLog(ROOT.hash)
-    log.add(writer.entries, writer.blocks[:4])
-    hashes = [sha224(block) for block in writer.blocks]
-    assert [log.block_behind(hash, 2) for hash in hashes] == [hashes[2], hashes[3], None, None, None]
-    log.add((), writer.blocks[4:])
-    assert [log.block_behind(hash, 2) for hash in hashes] == [hashes[2], hashes[3], hashes[4], None, None]
-
-
 def test_equal_content_is_there_already():
     writer = Writer()
     writer.write((b"f",), b"same")
     writer.write((b"g",), b"same")
     log = writer.log()
-    assert log.missing_blocks(9) == ()
+    assert log.missing_blocks(9) == [] and log.is_complete(EntryHash(sha224(writer.entries[-1][:-64])))
 
 
 def test_block_size():
     for size, accepted in ((MAX_BLOCK_DATA, 1), (MAX_BLOCK_DATA + 1, 0)):
-        block = bytes(HASH_SIZE + size)
+        block = bytes(size)
+        named = Encoded(sha224(block), 0, size).encode()
         log = MemoryLog()
-        log.add([ROOT.encode(), unsigned(ROOT.hash, Action.WRITE, b"f", sha224(block), size).encode()], ())
+        log.add([ROOT.encode(), unsigned(ROOT.hash, Action.WRITE, b"f", named, size).encode()], ())
         assert log.add((), [block]).accepted == accepted
 
 

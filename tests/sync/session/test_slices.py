@@ -92,14 +92,14 @@ def test_a_flood_of_lists_is_looked_at_a_few_at_a_time():
 
 def test_an_answer_that_waits_for_another_session_is_looked_at_once_in_a_slice():
     writer = Writer()
-    writer.write((b"large",), random_bytes(100_000), 4096)
+    writer.write((b"large",), random_bytes(300_000))
     held = MemoryLog(ROOT.hash)
     held.add(writer.entries, writer.blocks[:2])
     claims, another = RequestTable(), object()
     claims.moved(another)
-    claims.take(BlockHash(sha224(writer.blocks[2])), another)
+    claims.take((BlockHash(sha224(writer.blocks[2])),), another)
     log = SlowLog(held)
-    core = server(log, encode(BlockReq(BlockHash(sha224(writer.blocks[0])))), claims)
+    core = server(log, encode(BlockReq(tuple(BlockHash(sha224(block)) for block in writer.blocks))), claims)
     sent = slice_of_answers(core, log.now)
     while core.wants_send:
         sent += slice_of_answers(core, log.now)

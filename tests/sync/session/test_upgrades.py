@@ -10,15 +10,14 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from basefs.log import blocks, codecs
-from basefs.log.blocks import Block
+from basefs.log import codecs
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import SUM_MASK, addend
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.sync.session.result import Reason, Result
-from tests.support.helpers import BIRTH, ROOT_KEY, genesis, make_replica, path
+from tests.support.helpers import BIRTH, ROOT_KEY, genesis, in_blocks, make_replica, path
 from tests.support.memory import MemoryLog
 from tests.sync.helpers import Pair
 
@@ -50,12 +49,13 @@ class LaterLog(MemoryLog):
 
     def write(self, parent: Entry, name: str, text: bytes, *unknown: tuple[int, bytes]) -> Entry:
         """A file with its content."""
-        chain: list[Block] = blocks.split(codecs.encode(text, b"", keyframe=True))
-        entry = self.sign(parent, Action.WRITE, name, chain[0].hash, len(text), *unknown)
+        tag, encoded = codecs.encode(text, b"", keyframe=True)
+        named, blocks = in_blocks(encoded, tag)
+        entry = self.sign(parent, Action.WRITE, name, named, len(text), *unknown)
         if EVEN in unknown:
-            self._blocks.update({block.hash: block.encode() for block in chain})
+            self._blocks.update({block.hash: block.encode() for block in blocks})
         else:
-            assert not self.add([], [block.encode() for block in chain]).rejected
+            assert not self.add([], [block.encode() for block in blocks]).rejected
         return entry
 
     def _take(self, entry: Entry) -> None:

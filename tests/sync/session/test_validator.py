@@ -10,43 +10,44 @@ from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.receiver import ResponseValidator
 from basefs.sync.wire.limits import MAX_REPEATED
 from basefs.sync.wire.messages import BlockReq
-from tests.sync.helpers import blocks_of, random_bytes
+from tests.sync.helpers import random_bytes
 
-CHAIN = blocks_of(random_bytes(5000), 1000)
-FIRST = BlockReq(BlockHash(sha224(CHAIN[0])))
+BLOCKS = [random_bytes(1000, number) for number in range(5)]
+ALL = BlockReq(tuple(BlockHash(sha224(block)) for block in BLOCKS))
 
 
-def test_a_chain_may_come_on_any_lines():
+def test_blocks_may_come_on_any_lines_and_in_any_order():
     stream = ResponseValidator(RequestTable())
-    stream.check(FIRST, CHAIN[:2])
-    stream.check(FIRST, CHAIN[2:3])
-    stream.check(FIRST, CHAIN[3:])
+    stream.check(ALL, BLOCKS[2:])
+    stream.check(ALL, BLOCKS[1:2])
+    assert stream.end(ALL) == [ALL.hashes[0]], "the peer does not have it"
 
 
 def test_each_request_begins_anew():
     stream = ResponseValidator(RequestTable())
-    stream.check(FIRST, CHAIN[:2])
-    stream.check(BlockReq(BlockHash(sha224(CHAIN[3]))), CHAIN[3:])
-    with pytest.raises(RemoteProtocolError):
-        ResponseValidator(RequestTable()).check(FIRST, CHAIN[3:])
+    stream.check(ALL, BLOCKS[:2])
+    stream.end(ALL)
+    again = BlockReq(ALL.hashes[:1])
+    stream.check(again, BLOCKS[:1])
+    assert stream.end(again) == []
 
 
-@pytest.mark.parametrize("blocks", [CHAIN[1:], CHAIN[:1] * 2, [CHAIN[0], CHAIN[2]], [*CHAIN, CHAIN[0]], [bytes(40)]])
+@pytest.mark.parametrize("blocks", [BLOCKS[:1] * 2, [*BLOCKS, BLOCKS[0]], [bytes(40)], [BLOCKS[0] + b"x"]])
 def test_anything_else_is_refused(blocks):
     with pytest.raises(RemoteProtocolError):
-        ResponseValidator(RequestTable()).check(FIRST, blocks)
+        ResponseValidator(RequestTable()).check(ALL, blocks)
 
 
 def test_what_others_bring_while_it_waits_makes_it_late():
     claims = RequestTable()
-    stream, other = ResponseValidator(claims), ResponseValidator(claims)
-    other.came(FIRST.hash, MAX_REPEATED + 1)
+    stream = ResponseValidator(claims)
+    claims.came(ALL.hashes[0], MAX_REPEATED + 1, "other")
     assert not stream.is_late
     stream.waits()
-    other.came(FIRST.hash, MAX_REPEATED)
+    claims.came(ALL.hashes[0], MAX_REPEATED, "other")
     assert not stream.is_late
     stream.waits()
-    other.came(FIRST.hash, 1)
+    claims.came(ALL.hashes[0], 1, "other")
     assert stream.is_late
     stream.gained()
     assert not stream.is_late
@@ -54,9 +55,9 @@ def test_what_others_bring_while_it_waits_makes_it_late():
 
 def test_what_repeats_itself_is_late():
     stream = ResponseValidator(RequestTable())
-    stream.came(FIRST.hash, MAX_REPEATED)
+    stream.came(MAX_REPEATED)
     assert not stream.is_late
-    stream.came(FIRST.hash, 1)
+    stream.came(1)
     assert stream.is_late
     stream.gained()
     assert not stream.is_late

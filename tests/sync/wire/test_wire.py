@@ -12,22 +12,19 @@ from basefs.errors import LocalProtocolError, RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
 from basefs.sync.wire import codec as fields
-from basefs.sync.wire.codec import encode, parse, with_receiving
+from basefs.sync.wire.codec import encode, parse
 from basefs.sync.wire.limits import (
     MAX_BLOCK_DATA,
+    MAX_BLOCKS,
     MAX_HASHES,
     MAX_ITEMS,
     MAX_LINE,
-    MAX_MARKS,
     MAX_PARCEL_ITEMS,
     MAX_PATH,
 )
 from basefs.sync.wire.messages import (
     BlockReq,
     Blocks,
-    BlocksRec,
-    Chain,
-    ChainReq,
     Close,
     Eager,
     Entries,
@@ -58,14 +55,13 @@ CASES = [
     (View(A, B, ((b"n m", A), (b"o", B))), b"VIEW %s %s %s:n%%20m %s:o" % (a, b, a, b)),
     (Same(18375), b"SAME 18375"),
     (Wait(), b"WAIT"),
-    (Root(Digest(A, 12, 3), 8), b"ROOT %s 12 3 8" % a),
+    (Root(Digest(A, 12, 3, 4), 8), b"ROOT %s 12 3 4 8" % a),
     (Lazy(), b"LAZY"),
     (Eager(), b"EAGER"),
-    (Hash(3, A, Digest(B, 3), 18375), b"HASH 3 %s %s 3 0 18375 -" % (a, b)),
-    (Hash(3, A, Digest(B, 3, 2), 0, full=True), b"HASH 3 %s %s 3 2 0 full" % (a, b)),
+    (Hash(3, A, Digest(B, 3), 18375), b"HASH 3 %s %s 3 0 0 18375 -" % (a, b)),
+    (Hash(3, A, Digest(B, 3, 2, 5), 0, full=True), b"HASH 3 %s %s 3 2 5 0 full" % (a, b)),
     (Ls((), Part()), b"LS / -"),
     (Ls((b"etc", b"a b"), Part(), entries=(A,)), b"LS /etc/a%%20b - e:%s" % a),
-    (Ls((b"x",), Part(), stalled=((A, B),)), b"LS /x - s:%s:%s" % (a, b)),
     (Ls((), Part(), children=((b"\xff:", B),)), b"LS / - c:%s:%%FF%%3A" % b),
     (Ls((), Part(ItemKind.ENTRIES, A.hex()[:2]), entries=(A,)), b"LS / e%s e:%s" % (A.hex()[:2].encode(), a)),
     (Ls((), Part(ItemKind.CHILDREN, "0f"), child_buckets={"0": B, "f": A}), b"LS / c0f C:0:%s C:f:%s" % (b, a)),
@@ -74,14 +70,12 @@ CASES = [
     (PathReq(()), b"PATH_REQ /"),
     (PathReq((b"a",), (b"b", b"c d")), b"PATH_REQ /a b c%20d"),
     (EntryReq((A,)), b"ENTRY_REQ " + a),
-    (BlockReq(B), b"BLOCK_REQ " + b),
-    (ChainReq(B), b"CHAIN_REQ " + b),
-    (Chain((B, BlockHash(A))), b"CHAIN %s %s" % (b, a)),
+    (BlockReq((B,)), b"BLOCK_REQ " + b),
+    (BlockReq((B, BlockHash(A))), b"BLOCK_REQ %s %s" % (b, a)),
     (Entries((b"xyz", b"x")), b"ENTRIES eHl6 eA"),
     (Blocks((ZERO_HASH + b"data",)), b"BLOCKS " + fields.encode_bytes(ZERO_HASH + b"data")),
-    (BlocksRec((A,)), b"BLOCKS_REC " + a),
     (Eof(), b"EOF"),
-    (Close(7, Digest(A, 2**53)), b"CLOSE OK 7 %s 9007199254740992 0" % a),
+    (Close(7, Digest(A, 2**53)), b"CLOSE OK 7 %s 9007199254740992 0 0" % a),
     (Refuse(Refusal.IDENTITY, "another one"), b"CLOSE NO identity another%20one"),
 ]
 
@@ -117,19 +111,19 @@ def test_every_case_is_refused_with_something_behind():
         b"VIEW %s %s %s:" % (a, a, a),
         b"VIEW %s %s %s:n %s:n" % (a, a, a, a),
         b"VIEW %s %s" % (a, a) + b"".join(b" %s:n%d" % (a, number) for number in range(MAX_ITEMS + 1)),
-        b"HASH 3 %s %s 1 0 65536 -" % (a, a),
-        b"HASH 3 %s %s 1 0 -1 -" % (a, a),
+        b"HASH 3 %s %s 1 0 0 65536 -" % (a, a),
+        b"HASH 3 %s %s 1 0 0 -1 -" % (a, a),
         b"HASH 3 %s %s 0" % (a, a),
-        b"HASH 3 %s %s -1 0 0 -" % (a, a),
-        b"HASH 3 %s %s 01 0 0 -" % (a, a),
-        b"HASH 3 %s %s 9007199254740993 0 0 -" % (a, a),
-        b"HASH 3 %s %s 1e3 0 0 -" % (a, a),
-        b"HASH 3 %s %s x 0 0 -" % (a, a),
-        b"HASH 3 %s %s 1 -1 0 -" % (a, a),
+        b"HASH 3 %s %s -1 0 0 0 -" % (a, a),
+        b"HASH 3 %s %s 01 0 0 0 -" % (a, a),
+        b"HASH 3 %s %s 9007199254740993 0 0 0 -" % (a, a),
+        b"HASH 3 %s %s 1e3 0 0 0 -" % (a, a),
+        b"HASH 3 %s %s x 0 0 0 -" % (a, a),
+        b"HASH 3 %s %s 1 -1 0 0 -" % (a, a),
         b"HASH 3 %s %s 1 0" % (a, a),
         b"HASH 3 %s %s 1 0 0" % (a, a),
-        b"HASH 3 %s %s 1 0 0 no" % (a, a),
-        b"HASH 3 %s %s 1 0 0 - -" % (a, a),
+        b"HASH 3 %s %s 1 0 0 0 no" % (a, a),
+        b"HASH 3 %s %s 1 0 0 0 - -" % (a, a),
         b"HASH 1000 %s %s 1 0 0 -" % (a, a),
         b"HASH",
         b"LS /",
@@ -151,7 +145,7 @@ def test_every_case_is_refused_with_something_behind():
         b"LS / - e:" + a + b"=",
         b"LS / - e:" + a + b" e:" + a,
         b"LS / - s:" + a,
-        b"LS / - e:" + a + b" s:" + a + b":" + b,
+        b"LS / - s:" + a + b":" + b,
         b"LS / - e:" + a + b" E:0:" + b,
         b"LS / - c:" + a + b":n C:0:" + b,
         b"LS / - C:g:" + b,
@@ -162,16 +156,16 @@ def test_every_case_is_refused_with_something_behind():
         b"LS / e%x e:%s" % ((A[0] >> 4) ^ 1, a),
         b"LS / e%s E:0:%s" % (A.hex().encode(), a),
         b"ENTRY_REQ",
-        b"BLOCK_REQ %s %s" % (a, b),
-        b"CHAIN_REQ %s %s" % (a, b),
-        b"CHAIN_REQ",
-        b"CHAIN",
-        b"CHAIN " + b" ".join([a] * (MAX_MARKS + 1)),
+        b"BLOCK_REQ",
+        b"BLOCK_REQ %s %s" % (a, a),
+        b"BLOCK_REQ " + b" ".join(fields.encode_bytes(sha224(b"%d" % number)) for number in range(MAX_BLOCKS + 1)),
+        b"CHAIN_REQ " + a,
+        b"BLOCKS_REC " + a,
         b"ENTRIES",
         b"ENTRIES ?",
         b"ENTRIES eHl7=",
         b"ENTRIES eB",
-        b"BLOCKS " + zero,
+        b"BLOCKS " + fields.encode_bytes(b"x") + b" ",
         b"EOF EOF",
         b"WAIT 1",
         b"LAZY EAGER",
@@ -179,17 +173,17 @@ def test_every_case_is_refused_with_something_behind():
         b"SAME 65536",
         b"ROOT " + a,
         b"ROOT %s 1" % a,
-        b"ROOT %s 1 0 9" % a,
-        b"ROOT %s 1 0 -1" % a,
-        b"ROOT %s -1 0 0" % a,
-        b"ROOT %s 1 01 0" % a,
-        b"ROOT %s 9007199254740993 0 0" % a,
+        b"ROOT %s 1 0 0 9" % a,
+        b"ROOT %s 1 0 0 -1" % a,
+        b"ROOT %s -1 0 0 0" % a,
+        b"ROOT %s 1 01 0 0" % a,
+        b"ROOT %s 9007199254740993 0 0 0" % a,
         b"CLOSE",
         b"CLOSE OK",
         b"CLOSE OK 1 " + a,
-        b"CLOSE OK -1 %s 1 0" % a,
-        b"CLOSE OK 1 %s -1 0" % a,
-        b"CLOSE OK 1 %s 9007199254740993 0" % a,
+        b"CLOSE OK -1 %s 1 0 0" % a,
+        b"CLOSE OK 1 %s -1 0 0" % a,
+        b"CLOSE OK 1 %s 9007199254740993 0 0" % a,
         b"CLOSE MAYBE 1 " + a,
         b"CLOSE NO identity " + b"x" * 601,
         b"GET / HTTP/1.1",
@@ -216,22 +210,6 @@ def test_a_long_refusal_is_cut():
     assert refuse.text == "ä" * 100
 
 
-def test_blocks_rec_belongs_to_its_ls():
-    ls = Ls((), Part(), receiving=(A,))
-    first, second = encode(ls).splitlines()
-    assert with_receiving(parse(second), parse(first)) == ls
-    for wrong in (
-        Ls((), Part(), entries=(A,)),
-        Ls((), Part(), entry_buckets={"0": B}),
-        Ls((), Part(ItemKind.CHILDREN, "0")),
-        Ls((), Part(ItemKind.ENTRIES, f"{(A[0] >> 4) ^ 1:x}")),
-    ):
-        with pytest.raises(RemoteProtocolError):
-            with_receiving(wrong, BlocksRec((A,)))
-    with pytest.raises(RemoteProtocolError):
-        with_receiving(ls, BlocksRec((A, A)))
-
-
 # Limits: at, and one above
 
 
@@ -247,15 +225,13 @@ def test_items_of_an_ls():
     for ls in (Ls((), Part(), entries=own), Ls((), Part(), children=children)):
         with pytest.raises(RemoteProtocolError):
             parse(encode(ls)[:-1])
-    with pytest.raises(RemoteProtocolError):
-        with_receiving(Ls((), Part(), entries=own[:MAX_ITEMS]), BlocksRec(own[MAX_ITEMS:]))
 
 
 def test_hashes_of_a_request():
-    for make in (EntryReq, BlocksRec):
-        assert parse(encode(make(hashes(MAX_HASHES)))[:-1])
+    for make, most in ((EntryReq, MAX_HASHES), (BlockReq, MAX_BLOCKS)):
+        assert parse(encode(make(hashes(most)))[:-1])
         with pytest.raises(RemoteProtocolError):
-            parse(encode(make(hashes(MAX_HASHES + 1)))[:-1])
+            parse(encode(make(hashes(most + 1)))[:-1])
 
 
 def test_names_of_a_request():
@@ -282,13 +258,13 @@ def test_path_length():
 
 
 def test_block_size():
-    assert parse(encode(Blocks((ZERO_HASH + bytes(MAX_BLOCK_DATA),)))[:-1])
+    assert parse(encode(Blocks((bytes(MAX_BLOCK_DATA),)))[:-1])
     with pytest.raises(RemoteProtocolError):
-        parse(encode(Blocks((ZERO_HASH + bytes(MAX_BLOCK_DATA + 1),)))[:-1])
+        parse(encode(Blocks((bytes(MAX_BLOCK_DATA + 1),)))[:-1])
 
 
 def test_items_of_a_parcel():
-    for make, item in ((Entries, b"x"), (Blocks, ZERO_HASH + b"x")):
+    for make, item in ((Entries, b"x"), (Blocks, b"x")):
         assert parse(encode(make((item,) * MAX_PARCEL_ITEMS))[:-1])
         with pytest.raises(RemoteProtocolError):
             parse(encode(make((item,) * (MAX_PARCEL_ITEMS + 1)))[:-1])
@@ -298,14 +274,14 @@ def test_the_longest_ls_fits_into_a_line():
     names = tuple((b"\xff" * 253 + b"%02d" % number, A) for number in range(MAX_ITEMS))
     path = (*(b"\xff" * 255,) * 15, b"\xff" * 255)
     assert fields.path_size(path) == MAX_PATH
-    stalled = tuple((EntryHash(sha224(b"%d" % number)), B) for number in range(MAX_ITEMS))
-    line = encode(Ls(path, Part(), stalled=stalled, children=names))
+    entries = tuple(EntryHash(sha224(b"%d" % number)) for number in range(MAX_ITEMS))
+    line = encode(Ls(path, Part(), entries=entries, children=names))
     assert MAX_LINE * 3 // 4 < len(line) <= MAX_LINE
 
 
 def test_a_longer_line_is_our_own_fault():
     with pytest.raises(LocalProtocolError):
-        encode(Blocks((ZERO_HASH + bytes(MAX_BLOCK_DATA),) * 2))
+        encode(Blocks((bytes(MAX_BLOCK_DATA),) * 2))
 
 
 # Any input
