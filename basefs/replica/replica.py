@@ -67,7 +67,7 @@ from basefs.view.changes import Change
 from basefs.view.draft import Draft
 from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
-from basefs.view.members import NOBODY, Granted, Members, members
+from basefs.view.members import NOBODY, MemberGrants, Members, members
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
 from basefs.view.quotas import Use
@@ -750,7 +750,7 @@ class Replica:
         with self._lock:
             if self._live is None:
                 return NOBODY
-            granted = Granted.look(self._store, self._live.tree)
+            granted = MemberGrants.look(self._store, self._live.tree)
         # Without the lock: there may be any number of grants.
         return members(granted, self._clock())
 

@@ -63,7 +63,7 @@ NOBODY = Members({}, frozenset(), {})
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class MemberGrants:
     """What decides who the members are, as one node has received it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Granted:
     publics: Mapping[Fingerprint, bytes]
 
     @classmethod
-    def look(cls, store: Store, tree: Tree) -> Granted:
+    def look(cls, store: Store, tree: Tree) -> MemberGrants:
         """As it stands now; nobody may write meanwhile."""
         order = {hash: number for number, hash in enumerate(store.key_hashes())}
         grants = sorted((grant for _, grant in all_grants(store, tree)), key=lambda grant: order[grant.entry.hash])
@@ -89,7 +89,7 @@ class Granted:
         return cls(grants, root, tops, {key: store.granted.key(key) or key for key in tops})
 
 
-def members(granted: Granted, now: float) -> Members:
+def members(granted: MemberGrants, now: float) -> Members:
     """The members at a time, UNIX seconds.
 
     Members are the keys that a grant or admit in force names, and the root key, which no revoke takes away.  A key that
