@@ -142,7 +142,7 @@ def test_nobody_is_adopted_without_asking_who_comes_after_the_end(
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     carol, invite = CAROL.fingerprint.hex()[:12], INVITE.fingerprint.hex()[:12]
     (line,) = said
-    assert line.startswith(f"gamma ({carol}) came after the end of invitation {invite}: 'basefs invite' ")
+    assert line.startswith(f"gamma ({carol}) came after the end of invitation {invite}: 'basefs invite off' ")
     with pytest.raises(NotFound):
         adopter.accept(BOB.fingerprint, CAROL.fingerprint)
     with pytest.raises(NotFound, match=f"the key that waits is {carol}"):

@@ -79,13 +79,16 @@ def test_a_tree_comes_back_beside_what_is_new(history: list[Step], when: int) ->
         # A file where a directory was, or the reverse, is new itself, and so is what was below it out of reach.
         kept = {at for at in then.keys() & now.keys() if _is_directory(then[at]) != _is_directory(now[at])}
         back = {at: then[at] for at in then if not any(at[:depth] in kept for depth in range(len(at) + 1))}
-        # A new name of a file that was there shows what comes back.
-        files = {state.origin: state for state in back.values() if state.origin is not None}
-        wanted = {at: files.get(state.origin, state) for at, state in now.items()} | back
         # With a directory comes back what had come into it before it was removed, and was never shown.
-        assert {at: state for at, state in found.items() if at in wanted} == wanted
+        assert {at: found.get(at) for at in back} == back
+        for at in now.keys() - back.keys():
+            # A new name of a file shows what comes back of that, or what it showed.
+            origins = {path: {state.origin, now[path].origin if path in now else None} for path, state in back.items()}
+            assert found.get(at) in (now[at], *(back[path] for path in back if now[at].origin in origins[path]))
         again = back.keys() - now.keys()
-        assert all(any(at[:depth] in again for depth in range(len(at))) for at in found.keys() - wanted.keys())
+        assert all(
+            any(at[:depth] in again for depth in range(len(at))) for at in found.keys() - now.keys() - back.keys()
+        )
         assert node.replica.check_view() == []
         assert not node.replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=True)).entries
 
