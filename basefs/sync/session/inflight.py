@@ -159,8 +159,8 @@ class RequestTable:
 
     def take(self, hashes: tuple[BlockHash, ...], owner: object, peer: object = None) -> None:
         """A session asks its peer for these blocks."""
-        if owner not in self._requests and self._asking is not owner:
-            # It had nothing to bring, so that it has all the time again.
+        if self._asking is not owner and (owner not in self._requests or owner not in self._gained_at):
+            # It had nothing to bring, or had to wait, so that it has all the time again.
             self._moved_at[owner] = self._gained_at[owner] = self._now
         asked = _Asked(owner, peer, hashes, dict.fromkeys(hashes), self.blocks)
         self._requests.setdefault(owner, []).append(asked)
@@ -234,11 +234,13 @@ class RequestTable:
         return self._now - self._crowded_at < CROWDED
 
     def waits(self, owner: object) -> None:
-        """The peer of a session lets it wait, and answers later: others may be asked for the same blocks meanwhile."""
+        """The peer of a session lets it wait, and answers later: other peers may be asked for the blocks meanwhile."""
         self.crowd()
         for asked in self._requests.get(owner, []):
             self._release(asked)
-        self._lets_off(owner)
+        if self._asking is not owner:
+            # It has the same time again when it asks again.
+            self._gained_at.pop(owner, None)
 
     def crowd(self) -> None:
         """Several nodes want the same: a peer serves others first, or gets here what is still arriving."""
@@ -246,21 +248,11 @@ class RequestTable:
             self._measure(is_quick=True)
         self._crowded_at = self._now
 
-    def let_go(self, owner: object) -> None:
-        """A session does not bring what it was asked for."""
-        for asked in self._requests.pop(owner, []):
-            self._release(asked)
-        self._lets_off(owner)
-
-    def _lets_off(self, owner: object) -> None:
-        """A session has nothing to bring: it has the same time again when it asks again."""
-        if self._asking is not owner:
-            self._gained_at.pop(owner, None)
-
     def ended(self, owner: object) -> None:
         """A session is over, whatever it has brought."""
         self.has_answer(owner)
-        self.let_go(owner)
+        for asked in self._requests.pop(owner, []):
+            self._release(asked)
         self._moved_at.pop(owner, None)
         self._gained_at.pop(owner, None)
         if self._last_asking is owner:

@@ -361,7 +361,7 @@ def told_to_wait():
     claims.moved(one)
     claims.take((BLOCK,), one)
     assert claims.is_coming(BLOCK)
-    claims.let_go(one)
+    claims.waits(one)
     return claims, one, two
 
 
