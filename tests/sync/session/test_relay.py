@@ -66,6 +66,31 @@ class Link(Pair):
         return self.left.closed and self.right.closed
 
 
+def play(rng, nodes, most, chunk, *, cuts, ended=lambda link: None):
+    """Sessions between random nodes, so many at once at the most and cut with some chance, until no block is missing.
+
+    `ended` is called with each that has a result.
+    """
+    links = []
+    now = 0.0
+    while links or any(node.log.missing_blocks(1) for node in nodes):
+        assert now < 5000, "it ends"
+        if len(links) < most and rng.random() < 0.2:
+            links.append(Link(*rng.sample(nodes, 2), chunk=chunk))
+        if links:
+            link = rng.choice(links)
+            link.look()
+            if rng.random() < cuts:
+                link.cut()
+            if link.left.result or link.right.result:
+                ended(link)
+                link.cut()
+                links.remove(link)
+        now += 0.05
+        for link in links:
+            link.tick(now)
+
+
 def some_nodes(size, have):
     """Nodes that all know a write of `size` bytes, and have so many blocks of it."""
     writer = Writer()
@@ -215,23 +240,7 @@ def test_any_sessions_cut_anywhere_bring_everything_to_all(seed, count, chunk):
     blocks = 20
     _, nodes = some_nodes((blocks - 1) * 32768, [None, *(rng.randrange(blocks) for _ in range(count))])
     before = sum(len(node.log._blocks) for node in nodes)
-    links = []
-    now = 0.0
-    while links or any(node.log.missing_blocks(1) for node in nodes):
-        assert now < 5000, "it ends"
-        if len(links) < 2 * count and rng.random() < 0.2:
-            links.append(Link(*rng.sample(nodes, 2), chunk=chunk))
-        if links:
-            link = rng.choice(links)
-            link.look()
-            if rng.random() < 0.02:
-                link.cut()
-            if link.left.result or link.right.result:
-                link.cut()
-                links.remove(link)
-        now += 0.05
-        for link in links:
-            link.tick(now)
+    play(rng, nodes, 2 * count, chunk, cuts=0.02)
     assert len({node.log.root_hash() for node in nodes}) == 1
     assert before <= len(nodes) * blocks == sum(len(node.log._blocks) for node in nodes)
 

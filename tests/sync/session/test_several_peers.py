@@ -14,7 +14,7 @@ from tests.support.asynchronous import run, until
 from tests.support.memory import MemoryLog
 from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, Writer, random_bytes
-from tests.sync.session.test_relay import Link, some_nodes
+from tests.sync.session.test_relay import Link, play, some_nodes
 
 #: Bytes of a content of many requests.
 SIZE = 10 * MAX_BLOCKS * 32768
@@ -72,25 +72,12 @@ def test_any_sessions_cut_anywhere(seed, count, chunk):
     blocks = MAX_BLOCKS * 3 + 1
     have = (rng.choice([0, blocks, rng.randrange(blocks)]) for _ in range(count))
     _, nodes = some_nodes((blocks - 1) * 32768, [None, *have])
-    links = []
-    now = 0.0
-    while links or any(node.log.missing_blocks(1) for node in nodes):
-        assert now < 5000, "it ends"
-        if len(links) < 2 * count and rng.random() < 0.2:
-            links.append(Link(*rng.sample(nodes, 2), chunk=chunk))
-        if links:
-            link = rng.choice(links)
-            link.look()
-            if rng.random() < 0.01:
-                link.cut()
-            if link.left.result or link.right.result:
-                for core in (link.left, link.right):
-                    assert core.result is None or not core.result.misbehaved, core.result
-                link.cut()
-                links.remove(link)
-        now += 0.05
-        for link in links:
-            link.tick(now)
+
+    def honest(link):
+        for core in (link.left, link.right):
+            assert core.result is None or not core.result.misbehaved, core.result
+
+    play(rng, nodes, 2 * count, chunk, cuts=0.01, ended=honest)
     assert len({node.log.root_hash() for node in nodes}) == 1
     assert all(len(node.log._blocks) == blocks for node in nodes)
 
