@@ -164,8 +164,8 @@ def _some(names: Iterable[str]) -> str:
 def _contents(name: str, status: Status) -> str:
     summary = status.summary
     text = f"{counted(summary.entries, 'entry')}, {counted(summary.blocks, 'block')}"
-    if status.incomplete:
-        text += f"; {counted(status.incomplete, 'content')} incomplete: 'basefs blocks {name}' lists them"
+    if summary.incomplete:
+        text += f"; {counted(summary.incomplete, 'content')} incomplete: 'basefs blocks {name}' lists them"
     if status.limit_reached:
         text += (
             f"; those of other nodes wait, {status.limit_reached} is reached: 'basefs doctor {name}' says what to do"

@@ -14,7 +14,7 @@ import psutil
 
 from eval.rows import Rows
 from eval.traffic import Meter, Traffic
-from tests.support.cluster import NAME, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask, whole_root
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
 
@@ -101,11 +101,14 @@ def say(text: str) -> None:
 
 
 def wait_for_root(nodes: Sequence[Node], root: str, deadline: float) -> float:
-    """Until the logs of all nodes have this Merkle root hash, in hex; returns the seconds.  Raises `TimeoutError`."""
+    """Until all nodes have the log of this Merkle root hash, in hex, and all contents; returns the seconds.
+
+    Raises `TimeoutError`.
+    """
     start = time.monotonic()
     missing = list(nodes)
     while missing:
-        if ask(missing[-1], "summary")["root_hash"] == root:
+        if whole_root(missing[-1]) == root:
             missing.pop()
             continue
         if time.monotonic() - start > deadline:

@@ -125,6 +125,9 @@ class Cluster:
             node.settle(NAME)
         return {ask(node, "summary")["root_hash"] for node in self.nodes}
 
+    def _is_equal(self) -> bool:
+        return len(self.root_hashes()) == 1 and all(map(whole_root, self.nodes))
+
     def empty(self) -> None:
         """Remove all files, until no node has one."""
         for path in self.nodes[0].mountpoint.iterdir():
@@ -137,8 +140,14 @@ class Cluster:
         self.wait_until_equal(self.patience)
 
     def wait_until_equal(self, deadline: float) -> float:
-        """Until all nodes have the same root hash; returns the seconds that it took."""
-        return wait_until(lambda: len(self.root_hashes()) == 1, deadline, "all root hashes are equal")
+        """Until all nodes have the same root hash, and all contents; returns the seconds that it took."""
+        return wait_until(self._is_equal, deadline, "all root hashes are equal, and no content is missing")
+
+
+def whole_root(node: Node) -> str:
+    """The Merkle root hash of a node in hex; '' while contents of its log are missing there."""
+    summary = ask(node, "summary")
+    return "" if summary["incomplete"] else str(summary["root_hash"])
 
 
 def ask(node: Node, command: str, **arguments: Any) -> Any:

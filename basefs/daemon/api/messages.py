@@ -588,6 +588,7 @@ class Summary:
         open: whether anybody may read it, and not only its members.
         member: whether a key of this node is one.
         damaged: rows of the log.
+        incomplete: contents that are needed and not here; equal logs have equal root hashes all the same.
         bytes: on disk.
         pending: of a running daemon.
     """
@@ -597,6 +598,7 @@ class Summary:
     open: bool
     member: bool
     damaged: int
+    incomplete: int
     entries: int
     blocks: int
     orphans: int
@@ -731,7 +733,7 @@ class RunningNode:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The summary, the newest entry, incomplete contents, conflicts, this node's keys, and where they may write.
+    """The summary, the newest entry, conflicts, this node's keys, and where they may write.
 
     `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
     that show something else although their log is equal.
@@ -739,7 +741,6 @@ class Status:
 
     summary: Summary = field(metadata=INLINE)
     latest: LatestEntry | None
-    incomplete: int
     limit_reached: str
     conflicts: int
     differing: list[OtherView]

@@ -131,6 +131,7 @@ class LogServices:
             open=replica.is_open,
             member=not replica.members().isdisjoint(key.public for key in replica.keys),
             damaged=replica.damaged,
+            incomplete=replica.lacking(),
             **totals,
             pending=pending,
         )
@@ -140,13 +141,11 @@ class LogServices:
         mine = {key.fingerprint for key in self._replica.keys}
         granted = self._replica.plan(lambda author: author.past.grants())
         latest = self._latest()
-        incomplete = self._replica.lacking()
         conflicts = self._conflicts()
         return Status(
             # After the others, since it also tells of the damage that was met on the way.
             summary=self.summary(pending),
             latest=latest,
-            incomplete=incomplete,
             limit_reached=self._replica.limit_reached(),
             conflicts=conflicts,
             differing=[OtherView(to_text(one.path), one.peer) for one in self._replica.audit.differences],

@@ -86,7 +86,9 @@ def _levels(status: Status) -> Iterator[Metric]:
     yield GaugeMetricFamily("basefs_blocks", "Blocks in the log", value=summary.blocks)
     yield GaugeMetricFamily("basefs_bytes", "Bytes of the log on disk", value=summary.bytes)
     yield GaugeMetricFamily("basefs_orphans", "Entries that wait for what they build on", value=summary.orphans)
-    yield GaugeMetricFamily("basefs_incomplete", "Contents of which blocks are missing", value=status.incomplete)
+    yield GaugeMetricFamily(
+        "basefs_incomplete", "Contents of which blocks are missing", value=status.summary.incomplete
+    )
     text = "Whether contents of other nodes wait, because max_log_bytes or min_free is reached"
     yield GaugeMetricFamily("basefs_limit_reached", text, value=bool(status.limit_reached))
     yield GaugeMetricFamily("basefs_conflicts", "Revisions that lost a conflict", value=status.conflicts)

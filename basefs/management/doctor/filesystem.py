@@ -119,8 +119,8 @@ class FilesystemExamination:
             yield problem(
                 "disk", what, f"{room}, or change it in {self._home.settings_path} and start {self._name} again"
             )
-        elif status.incomplete:
-            what = f"{self._name} has {counted(status.incomplete, 'incomplete content')} here"
+        elif status.summary.incomplete:
+            what = f"{self._name} has {counted(status.summary.incomplete, 'incomplete content')} here"
             yield note("log", what, f"basefs blocks {self._name}; they arrive once a node that has them is connected")
 
     def _keys(self, status: Status) -> Iterator[Diagnosis]:

@@ -51,7 +51,7 @@ def test_an_answer_of_another_form_is_an_error_of_the_daemon(answer: Any) -> Non
 
 
 def test_what_a_stopped_filesystem_does_not_know_is_left_out() -> None:
-    summary = Summary("id", "root", False, True, 0, 1, 2, 0, 3)
+    summary = Summary("id", "root", False, True, 0, 4, 1, 2, 0, 3)
     assert encode(Look("conf", answer=summary)) == {
         "name": "conf",
         "mountpoint": None,
@@ -62,6 +62,7 @@ def test_what_a_stopped_filesystem_does_not_know_is_left_out() -> None:
         "open": False,
         "member": True,
         "damaged": 0,
+        "incomplete": 4,
         "entries": 1,
         "blocks": 2,
         "orphans": 0,
