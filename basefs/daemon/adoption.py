@@ -143,9 +143,12 @@ def _names(one: Adoption) -> tuple[str, str, str]:
     return escaped(one.name.decode("utf-8", "backslashreplace")), key, invite
 
 
-async def keep_adopting(replica: Replica) -> None:
-    """Look at the invitations whenever grants or revokes have come, and when one may have expired, for ever."""
-    looks, adopter = Looks(replica), Adopter(replica)
+async def keep_adopting(replica: Replica, clock: Callable[[], float] = time.time) -> None:
+    """Look at the invitations whenever grants or revokes have come, and when one may have expired, for ever.
+
+    `clock`: UNIX seconds.
+    """
+    looks, adopter = Looks(replica), Adopter(replica, clock)
     is_any_open = True
 
     async def look() -> None:

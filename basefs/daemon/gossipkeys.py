@@ -25,7 +25,7 @@ from basefs.daemon.membership import Membership
 from basefs.durable import write_file
 from basefs.errors import BaseFSError, NotPermitted, StoreError
 from basefs.gossip.events import Address
-from basefs.gossip.key import KEY_SIZE, GossipKey
+from basefs.gossip.key import KEY_SIZE, SYSTEM, GossipKey
 from basefs.gossip.service import Gossip
 from basefs.log.ed25519 import PUBLIC_KEY_SIZE, is_signed
 from basefs.log.entries import SIGNATURE_SIZE
@@ -71,9 +71,9 @@ class SignedKey:
     signature: bytes = bytes(SIGNATURE_SIZE)
 
     @classmethod
-    def make(cls, generation: int, signer: SigningKey, identity: bytes) -> SignedKey:
+    def make(cls, generation: int, signer: SigningKey, identity: bytes, rng: random.Random = SYSTEM) -> SignedKey:
         """A new key of a filesystem."""
-        key = GossipKey.of(generation)
+        key = GossipKey.of(generation, rng)
         return cls(key, signer.public, signer.secret.sign(_DOMAIN + identity + key.raw))
 
     def is_valid(self, identity: bytes, makers: frozenset[bytes]) -> bool:
@@ -130,13 +130,16 @@ class KeptKey:
 class GossipKeys:
     """Exchanges the key with members over TLS.  Used in the event loop."""
 
-    def __init__(self, key: KeptKey, replica: Replica, gossip: Gossip, membership: Membership) -> None:
-        """`key`: that gossip begins with."""
+    def __init__(
+        self, key: KeptKey, replica: Replica, gossip: Gossip, membership: Membership, rng: random.Random = SYSTEM
+    ) -> None:
+        """`key`: that gossip begins with; `rng`: for all that is left to chance, keys included."""
         self._kept = key
         self._replica = replica
         self._gossip = gossip
         self._membership = membership
         self._changing = asyncio.Lock()
+        self._rng = rng
 
     async def watch_members(self, sync: SyncService) -> None:
         """Have `sync` let in the members, and note that they may have the key, for ever."""
@@ -193,12 +196,14 @@ class GossipKeys:
         async def exchange() -> None:
             await self._renew_if_due()
             lost = self._lost()
-            for address in random.sample(lost, min(len(lost), _ASKED)):
+            for address in self._rng.sample(lost, min(len(lost), _ASKED)):
                 await self._meet(address)
 
         # At random, so that one member makes the key and the others take it.
         await repeat(
-            "exchange or keep the gossip key", exchange, lambda: asyncio.sleep(random.uniform(0.5, 1.0) * _ASK_SECONDS)
+            "exchange or keep the gossip key",
+            exchange,
+            lambda: asyncio.sleep(self._rng.uniform(0.5, 1.0) * _ASK_SECONDS),
         )
 
     def _is_due(self) -> bool:
@@ -209,7 +214,7 @@ class GossipKeys:
         """Raises OSError; it is tried again then."""
         if not self._is_due():
             return
-        await asyncio.sleep(random.uniform(0.0, _RENEW_SECONDS))
+        await asyncio.sleep(self._rng.uniform(0.0, _RENEW_SECONDS))
         signer = await self._signer()
         # Without such a key of its own this node waits for one that has.
         if self._is_due() and signer is not None:
@@ -242,7 +247,7 @@ class GossipKeys:
 
         Those that do not answer ask once they are back.
         """
-        new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity)
+        new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity, self._rng)
         # Looked up now: with the new key the agent starts again, and lists nobody for a moment.
         lost = set(self._lost())
         await self._take(new.encode(), lambda: True)

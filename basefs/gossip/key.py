@@ -10,7 +10,7 @@ keep out.  So keys travel between members over TLS (`basefs/sync/net/keys.py`), 
 from __future__ import annotations
 
 import base64
-import secrets
+import random
 from dataclasses import dataclass
 
 #: Bytes of a key: AES-256.
@@ -18,6 +18,8 @@ KEY_SIZE = 32
 #: Bytes of it that are the generation, a big-endian number: the other 192 bits are random.
 _GENERATION = 8
 _LAST_GENERATION = 256**_GENERATION - 1
+#: Draws keys: random bits of the operating system.
+SYSTEM = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,10 +33,10 @@ class GossipKey:
             raise ValueError(f"a gossip key has {KEY_SIZE} bytes, not {len(self.raw)}")
 
     @classmethod
-    def of(cls, generation: int) -> GossipKey:
+    def of(cls, generation: int, rng: random.Random = SYSTEM) -> GossipKey:
         """A new random key.  That of a new filesystem has generation 1, that of a node without one generation 0."""
         number = min(generation, _LAST_GENERATION)
-        return cls(number.to_bytes(_GENERATION, "big") + secrets.token_bytes(KEY_SIZE - _GENERATION))
+        return cls(number.to_bytes(_GENERATION, "big") + rng.randbytes(KEY_SIZE - _GENERATION))
 
     @property
     def generation(self) -> int:
