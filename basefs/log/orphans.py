@@ -31,7 +31,8 @@ class Orphans:
     def __init__(self) -> None:
         self._peers: dict[str, OrderedDict[EntryHash, tuple[Entry, bytes]]] = {}
         self._total = 0
-        self._waiting: dict[bytes, set[tuple[str, EntryHash]]] = {}
+        #: What is awaited -> those that wait for it, in the order of arrival: that of a set differs between runs.
+        self._waiting: dict[bytes, dict[tuple[str, EntryHash], None]] = {}
         self._blocks: OrderedDict[BlockHash, Block] = OrderedDict()
         self._block_bytes = 0
         self.dropped = 0
@@ -50,15 +51,15 @@ class Orphans:
             self._drop_first(max(self._peers, key=lambda each: len(self._peers[each])))
         self._peers.setdefault(peer, OrderedDict())[entry.hash] = (entry, needs)
         self._total += 1
-        self._waiting.setdefault(needs, set()).add((peer, entry.hash))
+        self._waiting.setdefault(needs, {})[peer, entry.hash] = None
 
     def _drop_first(self, peer: str) -> None:
         """The entry of a peer that has waited longest makes room."""
         hash, need = next((hash, need) for hash, (_, need) in self._peers[peer].items())
         self._take(peer, hash)
         self.dropped += 1
-        waiting = self._waiting.get(need, set())
-        waiting.discard((peer, hash))
+        waiting = self._waiting.get(need, {})
+        waiting.pop((peer, hash), None)
         if not waiting:
             self._waiting.pop(need, None)
 
