@@ -56,10 +56,11 @@ class Habits:
 
 
 class Bus:
-    """Brings events to all members.
+    """Brings events to all members that have the same gossip key.
 
     Attributes:
         ghosts: members that all hear of, and that are not there.
+        on_change: is called after a member has come, or has another gossip key.
     """
 
     def __init__(self, network: Network, habits: Habits, rng: random.Random, trace: Trace) -> None:
@@ -71,6 +72,7 @@ class Bus:
         self._members: dict[str, SimulatedGossip] = {}
         self._time = 0
         self.ghosts: set[str] = set()
+        self.on_change: Callable[[], None] = lambda: None
 
     @property
     def hosts(self) -> list[str]:
@@ -80,11 +82,17 @@ class Bus:
     def join(self, gossip: SimulatedGossip) -> None:
         """A process takes part from now on, in place of an earlier one of its host."""
         self._members[gossip.host] = gossip
+        self.on_change()
 
     def part(self, gossip: SimulatedGossip) -> None:
         """A process takes part no more."""
         if self._members.get(gossip.host) is gossip:
             del self._members[gossip.host]
+
+    def key(self, host: str) -> str:
+        """The gossip key of a host, "" if it has none or takes no part."""
+        gossip = self._members.get(host)
+        return "" if gossip is None else gossip.key
 
     def reachable(self, host: str) -> set[str]:
         """The members that a host reaches and that reach it, by any way."""
@@ -96,7 +104,9 @@ class Bus:
             near = {
                 there
                 for there in self._members.keys() - found
-                if self._network.passes(here, there) and self._network.passes(there, here)
+                if self._network.passes(here, there)
+                and self._network.passes(there, here)
+                and self.key(there) == self.key(here)
             }
             found |= near
             todo += near
@@ -108,6 +118,7 @@ class Bus:
             raise AgentError(f"user event exceeds limit of {MAX_EVENT} bytes")
         self.trace(origin, f"event {len(payload)} {zlib.crc32(payload):08x}")
         reached = self.reachable(origin)
+        event = payload, self._time + 1, self.key(origin)
         self._time += 1
         for host in self.hosts:
             times = 1 + (self.rng.random() < self.habits.repeats)
@@ -117,16 +128,19 @@ class Bus:
                     continue
                 most = self.habits.delay * (10 if self.rng.random() < 0.1 else 1)
                 delay = 0.001 if host == origin else self.rng.uniform(0.005, most)
-                self.loop.call_later(delay, self._arrive, origin, host, (payload, self._time), 8)
+                self.loop.call_later(delay, self._arrive, origin, host, event, 8)
 
-    def _arrive(self, origin: str, host: str, event: tuple[bytes, int], tries: int) -> None:
+    def _arrive(self, origin: str, host: str, event: tuple[bytes, int, str], tries: int) -> None:
         gossip = self._members.get(host)
+        payload, time, key = event
+        if gossip is not None and gossip.key != key:
+            # What an agent had in its queue is gone once it has been started with another key.
+            return
         if gossip is None or (origin in self._members and host not in self.reachable(origin)):
             # What a member still has in its queue reaches others later, unless it is forgotten meanwhile.
             if tries and self.rng.random() < max(self.habits.remembers, 0.5):
                 self.loop.call_later(self.rng.uniform(1.0, 5.0), self._arrive, origin, host, event, tries - 1)
             return
-        payload, time = event
         if time + self.habits.buffer < gossip.heard:
             self.trace(host, f"is too late for {zlib.crc32(payload):08x}")
             return
@@ -139,6 +153,7 @@ class SimulatedGossip:
 
     Attributes:
         heard: the latest Lamport time that it knows.
+        key: with which it encrypts, "" for none.
     """
 
     def __init__(self, bus: Bus, host: str, names: Sequence[str]) -> None:
@@ -146,6 +161,7 @@ class SimulatedGossip:
         self.host = host
         self.counters = Counters()
         self.heard = 0
+        self.key = ""
         self._bus = bus
         self._loop = bus.loop
         self._process = PROCESS.get()
@@ -187,6 +203,23 @@ class SimulatedGossip:
     def peers(self) -> list[Peer]:
         """As `Gossip.peers`."""
         return [Peer(host, host, GOSSIP_PORT, SYNC_PORT, status) for host, status in sorted(self._status.items())]
+
+    @property
+    def expected(self) -> list[Peer]:
+        """As `Gossip.expected`: here nobody leaves."""
+        return self.peers
+
+    @property
+    def candidates(self) -> list[str]:
+        """As `Gossip.candidates`."""
+        return [join_host_port(peer.host, peer.gossip_port) for peer in self.peers]
+
+    async def encrypt(self, key: str) -> None:
+        """As `Gossip.encrypt`: the agent is started again, so it knows of nobody for a moment."""
+        self.key = key
+        self._bus.trace(self.host, "has another gossip key")
+        self._bus.on_change()
+        await asyncio.sleep(self._rng.uniform(0.1, 1.0))
 
     @property
     def sync_addresses(self) -> set[str]:

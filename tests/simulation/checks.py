@@ -23,11 +23,14 @@ class Checks:
         found: what is not as it must be.
     """
 
-    def __init__(self, nodes: list[Node], *, loses_contents: bool) -> None:
-        """`loses_contents`: whether a node may forget what it has told others of, as an old backup makes it do."""
+    def __init__(self, nodes: list[Node], *, loses_contents: bool, is_closed: bool = False) -> None:
+        """`nodes`: all; others may be added.  `is_closed`: whether only members need be equal in the end.
+
+        `loses_contents`: whether a node may forget what it has told others of, as an old backup makes it do.
+        """
         self._nodes = nodes
+        self._is_closed = is_closed
         self._loses_contents = loses_contents
-        self._hosts = [node.host for node in nodes]
         #: What was seen of whole logs, and where: entries and what was shown by root hash, and root hashes by entries.
         self._logs: dict[bytes, tuple[str, frozenset[bytes]]] = {}
         self._roots: dict[frozenset[bytes], tuple[str, bytes]] = {}
@@ -92,28 +95,37 @@ class Checks:
         if root != node.replica.root_hash():
             self.found.append(f"{node.host} and {other} have the same {len(entries)} entries and other root hashes")
 
+    @property
+    def _alike(self) -> list[Node]:
+        """The nodes that must be equal in the end: in a closed filesystem the members, as the first node sees it."""
+        if not self._is_closed:
+            return self._nodes
+        members = self._nodes[0].replica.members()
+        return [node for node in self._nodes if node.keys[0].public in members]
+
     def difference(self) -> str:
         """How the nodes differ, "" if they do not."""
-        everything = frozenset[bytes]().union(*(node.entries for node in self._nodes))
-        for node in self._nodes:
+        nodes = self._alike
+        everything = frozenset[bytes]().union(*(node.entries for node in nodes))
+        for node in nodes:
             if lacking := len(everything) - len(node.entries):
                 return f"{node.host} lacks {lacking} of {len(everything)} entries"
             missing = [hash for _, hash in node.replica.missing_blocks(100) if self._is_somewhere(hash)]
             if missing:
                 return f"{node.host} lacks blocks of {len(missing)} contents"
-        if len({node.replica.root_hash() for node in self._nodes}) > 1:
+        if len({node.replica.root_hash() for node in nodes}) > 1:
             return "root hashes differ"
         return ""
 
     def _is_somewhere(self, block: BlockHash) -> bool:
-        return not self._loses_contents or any(node.replica.block(block) is not None for node in self._nodes)
+        return not self._loses_contents or any(node.replica.block(block) is not None for node in self._alike)
 
     def end(self) -> list[str]:
         """Of nodes that do not differ: what they show, and who signed it."""
         found = []
-        first = self._nodes[0]
-        shown = {node.host: self._shown(node, contents=True) for node in self._nodes}
-        for node in self._nodes:
+        first, nodes = self._nodes[0], self._alike
+        shown = {node.host: self._shown(node, contents=True) for node in nodes}
+        for node in nodes:
             if any(entry.fingerprint == STRANGER.fingerprint for entry in node.entries.values()):
                 found.append(f"{node.host} has taken an entry of a key that was never granted")
             if shown[node.host] != shown[first.host]:

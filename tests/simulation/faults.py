@@ -129,6 +129,11 @@ class Plan:
             seed, nodes, born, seconds, pause, faults, fault_pause, habits, weights, links, tuning=tuning, twins=twins
         )
 
+    @property
+    def hosts(self) -> list[str]:
+        """The addresses of the nodes."""
+        return [f"10.0.0.{number}" for number in range(1, self.nodes + 1)]
+
     def __str__(self) -> str:
         return (
             f"{self.nodes} nodes, {self.seconds:.0f} s, faults: {' '.join(self.faults) or 'none'}, "
@@ -162,7 +167,8 @@ class Faults:
     ) -> None:
         self._plan, self._network, self._bus, self._nodes, self._trace = plan, network, bus, nodes, trace
         self._rng = random.Random(f"{plan.seed} faults")
-        self._hosts = [node.host for node in nodes]
+        #: Also those that are still to come.
+        self._hosts = plan.hosts
         self._running: set[asyncio.Task[None]] = set()
         self._attacker = attacker
         self._is_there = False

@@ -86,12 +86,19 @@ class Network:
         self.off: set[str] = set()
         #: Connections that hold more than they may.
         self.found: list[str] = []
+        #: Whether the bytes of connections are by chance, as those of TLS are, so that traces leave them out.
+        self.is_encrypted = False
 
     def link(self, here: str, there: str) -> Link:
         """The link in this direction."""
         if (here, there) not in self._links:
             self._links[here, there] = self._make_link(here, there)
         return self._links[here, there]
+
+    @property
+    def open_connections(self) -> list[str]:
+        """What is connected, as "host to host"."""
+        return [f"{each.process.host} to {each.to}" for each in self._open]
 
     def passes(self, here: str, there: str) -> bool:
         """Whether what is sent arrives now."""
@@ -187,6 +194,7 @@ class Transport(asyncio.Transport):
 
     Attributes:
         process: whose it is.
+        to: the host of its peer.
         user_timeout: seconds without an acknowledgement after which it ends.
         round_trip, shortest: seconds, 0 before the first.
     """
@@ -200,7 +208,7 @@ class Transport(asyncio.Transport):
         self.user_timeout = GIVE_UP
         self.round_trip = self.shortest = 0.0
         self._network, self._loop, self._rng, self._name = network, network.loop, rng, name
-        self._to = to
+        self.to = to
         #: Of what was sent: bytes, those that the peer acknowledged, the time of the last acknowledgement, and when
         #: what was sent last arrives.
         self._sent = self._acknowledged = 0
@@ -226,7 +234,7 @@ class Transport(asyncio.Transport):
         self._sent += len(data)
         self._send(bytes(data))
         if self._sent - self._acknowledged > MAX_OUTSTANDING and not self.process.hostile:
-            self._network.found.append(f"{self.process.host} holds {self._sent - self._acknowledged} B for {self._to}")
+            self._network.found.append(f"{self.process.host} holds {self._sent - self._acknowledged} B for {self.to}")
         if self._sent - self._acknowledged > WINDOW and not self._full:
             self._full = True
             self.protocol.pause_writing()
@@ -295,7 +303,7 @@ class Transport(asyncio.Transport):
 
     def _send(self, item: Any) -> None:
         size = len(item) if isinstance(item, bytes) else 0
-        link = self._network.link(self.process.host, self._to)
+        link = self._network.link(self.process.host, self.to)
         # Timers of the same moment have no order.
         at = max(self._last + 1e-9, link.arrival(self._loop.time(), size + 40, self._rng))
         self._last = at
@@ -304,14 +312,14 @@ class Transport(asyncio.Transport):
     def _arrive(self, item: Any, sent_at: float) -> None:
         if self._stalled:
             self._stalled.append((item, sent_at))
-        elif not self._network.passes(self._to, self.process.host):
+        elif not self._network.passes(self.to, self.process.host):
             self._stalled.append((item, sent_at))
             self._loop.call_later(RETRY, self._try_again)
         else:
             self._receive(item, sent_at)
 
     def _try_again(self) -> None:
-        if self._network.passes(self._to, self.process.host):
+        if self._network.passes(self.to, self.process.host):
             while self._stalled:
                 self._receive(*self._stalled.popleft())
         else:
@@ -324,12 +332,12 @@ class Transport(asyncio.Transport):
                 self._send(_RST)
             return
         if item is _RST:
-            self._network.trace(f"{self._to} {self.process.host}", f"{self._name} reset")
+            self._network.trace(f"{self.to} {self.process.host}", f"{self._name} reset")
             self._lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
             return
         if isinstance(item, bytes):
-            text = f"{self._name} {len(item)} {zlib.crc32(item):08x}"
-            self._network.trace(f"{self._to} {self.process.host}", text)
+            shown = "" if self._network.is_encrypted else f" {zlib.crc32(item):08x}"
+            self._network.trace(f"{self.to} {self.process.host}", f"{self._name} {len(item)}{shown}")
             self.peer._trip(2 * (self._loop.time() - sent_at))
             if self._kept_bytes <= WINDOW:
                 self._count(len(item))
@@ -356,11 +364,11 @@ class Transport(asyncio.Transport):
         self._came += size
         if not self._acknowledging:
             self._acknowledging = True
-            link = self._network.link(self.process.host, self._to)
+            link = self._network.link(self.process.host, self.to)
             self._loop.call_at(link.arrival(self._loop.time(), 40, self._rng), self._acknowledge, self._came)
 
     def _acknowledge(self, came: int) -> None:
-        if not self._network.passes(self.process.host, self._to):
+        if not self._network.passes(self.process.host, self.to):
             self._loop.call_later(RETRY, self._acknowledge, self._came)
             return
         self._acknowledging = False
@@ -383,7 +391,7 @@ class Transport(asyncio.Transport):
             return
         due = self._moved_at + self.user_timeout
         if due <= self._loop.time():
-            self._network.trace(f"{self.process.host} {self._to}", f"{self._name} timed out")
+            self._network.trace(f"{self.process.host} {self.to}", f"{self._name} timed out")
             self._send(_RST)
             self._lose(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
         else:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from basefs.daemon import config
+from basefs.daemon.gossipkeys import KEY_FILE
 from basefs.errors import BaseFSError, NoSpace
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
@@ -28,6 +29,7 @@ from basefs.sync.session.result import Result
 from basefs.sync.session.states import Phase
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
 from tests.simulation.bus import SYNC_PORT, Bus, SimulatedGossip
+from tests.simulation.gate import Gate
 from tests.simulation.loop import BEGINNING, PROCESS, Process, Trace
 from tests.simulation.network import Network
 
@@ -134,12 +136,16 @@ class Node:
         tuning: Tuning,
         *,
         loses_power: bool,
+        is_closed: bool = False,
     ) -> None:
-        """`directory`: holds the log of the filesystem as it begins; `loses_power`: whether the machine ever does."""
+        """`directory`: holds the log of the filesystem as it begins; `loses_power`: whether the machine ever does;
+        `is_closed`: whether only members are let in.
+        """
         self.host = host
         self.on_commit: Callable[[Node], None] = lambda node: None
         self._tuning = tuning
         self._loses_power = loses_power
+        self._is_closed = is_closed
         self._is_full = self._told = False
         self.clock = Clock(network.loop.time)
         self.keys = list(keys)
@@ -180,6 +186,10 @@ class Node:
             rng=rng,
         )
         self.watched = Watched(propagation, self.process, self._trace)
+        gate = Gate(replica, gossip, self.clock, rng) if self._is_closed else None
+        self.shared = SessionContext(limits=self._tuning.limits, room=room, rng=rng)
+        if gate is not None:
+            self.shared = gate.close_to_others(self.shared)
         self.sync = SyncService(
             replica,
             (self.host, SYNC_PORT),
@@ -187,7 +197,7 @@ class Node:
             listener=self.watched,
             degree=self._tuning.degree,
             max_sessions=self._tuning.sessions,
-            shared=SessionContext(limits=self._tuning.limits, room=room, rng=rng),
+            shared=self.shared,
         )
         process = self.process
         replica.subscribe(lambda applied: self._note(process, applied))
@@ -195,6 +205,8 @@ class Node:
         # Seen before anything is committed.
         replica.observe()
         await self.sync.start()
+        if gate is not None:
+            await gate.begin()
         propagation.start(cast(Gossip, gossip), self.sync, lambda: Address(self.host, SYNC_PORT))
         gossip.start(propagation.on_event, propagation.on_members, propagation.announce)
         tasks = [
@@ -202,8 +214,12 @@ class Node:
             asyncio.create_task(self._keep_durable(process, replica)),
             asyncio.create_task(self._watch_room(room)),
         ]
+        if gate is not None:
+            tasks += [asyncio.create_task(each) for each in gate.lasting(self.sync)]
         self._parts = propagation, gossip, self.sync, replica, tasks
         self.running = True
+        self._told = True
+        self._loop.call_soon(self._tell_of_commits)
         self._trace(self.host, f"started with {replica.digest().entries} entries")
 
     def _note(self, process: Process, applied: Applied) -> None:
@@ -244,6 +260,16 @@ class Node:
         if process.alive and self._loses_power:
             self._synced = Saved(self._copy_log(self._directory, "synced"), dict(self.entries))
 
+    def begin(self, identity: bytes) -> tuple[Replica, dict[bytes, Entry]]:
+        """An empty log for a machine that is still to join, and the entries that it takes until it is closed."""
+        self._directory.mkdir()
+        Replica.create(self._directory, identity).close()
+        time = self._loop.time
+        replica = Replica(self._directory, self.keys, clock=self.clock, steady=time, spent=time)
+        entries: dict[bytes, Entry] = {}
+        replica.subscribe(lambda applied: entries.update((entry.hash, entry) for entry in applied.entries))
+        return replica, entries
+
     def save(self) -> Saved:
         """A backup of the log."""
         self._copies += 1
@@ -268,7 +294,7 @@ class Node:
         """A copy of a log, where there may be an older one."""
         copy = self._directory.with_name(f"{self.host}-{name}")
         copy.mkdir(exist_ok=True)
-        for file in (LOG_FILE, f"{LOG_FILE}-wal"):
+        for file in (LOG_FILE, f"{LOG_FILE}-wal", KEY_FILE):
             (copy / file).unlink(missing_ok=True)
             if (directory / file).exists():
                 shutil.copy(directory / file, copy / file)
@@ -298,6 +324,9 @@ class Node:
         """
         self._number += 1
         kept = restored or (self._synced if off else Saved(self._directory, self.entries))
+        if off and (self._directory / KEY_FILE).exists():
+            # It was on disk at once.
+            shutil.copy(self._directory / KEY_FILE, kept.directory / KEY_FILE)
         self._directory, self.entries = self._copy_log(kept.directory, str(self._number)), dict(kept.entries)
         self._trace(self.host, f"killed with {len(self.entries)} entries")
         self.running = False

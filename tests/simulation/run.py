@@ -15,11 +15,14 @@ from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from tests.simulation.bus import Bus, Habits
 from tests.simulation.checks import Checks
+from tests.simulation.closed import Newcomers, Secrecy
 from tests.simulation.faults import Faults, Plan
+from tests.simulation.gate import give_key
 from tests.simulation.hostile import HostilePeer
 from tests.simulation.loop import BEGINNING, Loop, Trace
 from tests.simulation.network import Network
 from tests.simulation.node import Node
+from tests.simulation.scenes import Scene
 from tests.simulation.users import User
 from tests.support.helpers import ALICE, copy_replica, genesis, make_key
 
@@ -75,24 +78,36 @@ class World:
     """The cluster of one run."""
 
     def __init__(self, loop: Loop, plan: Plan, directory: Path) -> None:
-        self.loop, self.plan = loop, plan
+        self.loop, self.plan, self.scene = loop, plan, Scene.draw(plan)
         self.trace = Trace(loop)
         self.network = Network(loop, plan.seed, self.trace, plan.links)
         self.bus = Bus(self.network, plan.habits, random.Random(f"{plan.seed} bus"), self.trace)
         keys = [make_key(f"node {number}") for number in range(plan.nodes)]
         # The others need a grant.
-        born = keys[: plan.born]
+        is_closed, newcomers = self.scene.is_closed, self.scene.newcomers or 0
+        born = keys[: plan.nodes - newcomers] if is_closed else keys[: plan.born]
         if plan.twins:
             keys[-1] = keys[0]
         if "holder" in plan.faults:
             born = [*born, ALICE]
-        self.nodes = self._make_nodes(keys, born, directory)
+        nodes = self._make_nodes(keys, born, directory)
+        self.everybody = nodes
+        #: Those that have a log, and all in the end.
+        self.nodes = nodes[: plan.nodes - newcomers]
         self.keys = keys
-        self.hosts = [node.host for node in self.nodes]
-        self.attacker = HostilePeer(self.network, self.bus, Replica(directory / "first"), self.hosts, plan.seed)
-        self.checks = Checks(self.nodes, loses_contents="backup" in plan.faults)
-        for node in self.nodes:
-            node.on_commit = self.checks.committed
+        self.hosts = plan.hosts
+        first, members = Replica(directory / "first"), [key.public for key in born] if is_closed else None
+        self.attacker = HostilePeer(self.network, self.bus, first, self.hosts, plan.seed, members)
+        self.checks = Checks(self.nodes, loses_contents=is_closed or "backup" in plan.faults, is_closed=is_closed)
+        self.network.is_encrypted = is_closed
+        self.newcomers = Newcomers(
+            loop, self.trace, self.nodes, nodes[len(self.nodes) :], plan.seed, invites=self.scene.invites
+        )
+        self.secrecy = Secrecy(loop, self.bus, nodes)
+        if is_closed:
+            self.bus.on_change = self.secrecy.look
+        for node in nodes:
+            node.on_commit = self._committed
         self.errors = _Errors()
 
     def _make_nodes(self, keys: list[SigningKey], born: list[SigningKey], directory: Path) -> list[Node]:
@@ -103,40 +118,61 @@ class World:
         nodes = []
         for number, key in enumerate(keys, 1):
             host = f"10.0.0.{number}"
-            copy_replica(first, directory / host).close()
             power, where = "power" in self.plan.faults, directory / host
-            node = Node(self.network, self.bus, host, [key], where, self.plan.tuning, loses_power=power)
-            node.entries.update((entry.hash, entry) for entry in entries)
+            node = Node(
+                self.network,
+                self.bus,
+                host,
+                [key],
+                where,
+                self.plan.tuning,
+                loses_power=power,
+                is_closed=self.scene.is_closed,
+            )
+            if number <= self.plan.nodes - (self.scene.newcomers or 0):
+                copy_replica(first, directory / host).close()
+                node.entries.update((entry.hash, entry) for entry in entries)
+                if self.scene.is_closed:
+                    give_key(where, first.identity, born, random.Random(f"{self.plan.seed} gossip key"))
             nodes.append(node)
         first.close()
         return nodes
 
+    def _committed(self, node: Node) -> None:
+        self.checks.committed(node)
+        if self.scene.is_closed:
+            self.secrecy.committed(node)
+
     async def play(self) -> float:
         """The whole run; returns the seconds that it took to settle.  Raises `Failed`."""
-        self.trace("world", str(self.plan))
-        for node in self.nodes:
+        self.trace("world", f"{self.plan}; {self.scene}")
+        for node in list(self.nodes):
             await node.start(self.hosts, self.plan.seed)
         watch = self.loop.create_task(self._watch())
         faults = Faults(self.plan, self.network, self.bus, self.nodes, self.trace, self.attacker)
-        users = [self._use(node, number) for number, node in enumerate(self.nodes)]
+        users = [self._use(node, number) for number, node in enumerate(self.everybody)]
+        coming = self.loop.create_task(self.newcomers.run(self.plan.seconds, self.hosts))
         await asyncio.gather(faults.run(), *users)
         self.attacker.leave()
         self.bus.habits = Habits()
         self.trace("world", "everything works")
+        if not (await asyncio.wait([coming], timeout=SETTLED))[0]:
+            raise Failed(f"a newcomer has not joined within {SETTLED:.0f} s")
+        coming.result()
         settled = await self._settle()
         watch.cancel()
-        self._require(self.checks.end())
+        self._require(self.checks.end() + (self.secrecy.end() if self.scene.is_closed else []))
         for node in self.nodes:
             stopping = self.loop.create_task(node.stop())
             if not (await asyncio.wait({stopping}, timeout=STOPPED))[0]:
                 raise Failed(f"{node.host} does not stop within {STOPPED:.0f} s")
             stopping.result()
-        self._require(self.network.found + self.errors.lines)
+        self._require(self.network.found + self.errors.lines + self.attacker.found)
         return settled
 
     async def _use(self, node: Node, number: int) -> None:
         rng = random.Random(f"{self.plan.seed} user {number}")
-        user = User(node, self.keys, rng, self.plan.weights)
+        user = User(node, self.keys, rng, self.plan.weights | self.scene.weights)
         end = self.loop.time() + self.plan.seconds
         while (pause := rng.expovariate(1 / self.plan.pause)) + self.loop.time() < end:
             await asyncio.sleep(pause)
@@ -148,21 +184,27 @@ class World:
         while True:
             await asyncio.sleep(1.0)
             self.checks.now()
+            if self.scene.is_closed:
+                self.secrecy.now()
 
     async def _settle(self) -> float:
         began = self.loop.time()
         while difference := self.checks.difference():
             if self.loop.time() - began > SETTLED:
                 raise Failed(f"after {SETTLED:.0f} s without a fault {difference}")
-            self._require(self.checks.found + self.errors.lines)
+            self._require(self._found)
             await asyncio.sleep(0.25)
         settled = self.loop.time() - began
         self.trace("world", f"equal after {settled:.2f} s")
         # The views are compared by the nodes themselves.
         await asyncio.sleep(20.0)
         self.checks.now()
-        self._require(self.checks.found + self.errors.lines)
+        self._require(self._found)
         return settled
+
+    @property
+    def _found(self) -> list[str]:
+        return self.checks.found + self.secrecy.found + self.errors.lines
 
     @staticmethod
     def _require(found: list[str]) -> None:

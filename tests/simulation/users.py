@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from basefs.errors import BaseFSError
+from basefs.log.extensions import Quota
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
 from basefs.view.history import Survey
@@ -102,3 +103,36 @@ class User:
     def _accept(self) -> tuple[str, Change]:
         path = self._rng.choice(FILES)
         return f"accept {display(path)}", lambda author: author.reverter.accept(path)
+
+    # In some scenes alone
+
+    def _quota(self) -> tuple[str, Change]:
+        path, number = self._rng.choice([(), *DIRECTORIES]), self._rng.randrange(len(self._keys))
+        quota, key = Quota(self._rng.choice((0, 500, 20_000)), self._rng.choice((1, 5, 50))), self._keys[number]
+        return (
+            f"grant {display(path)} {number} {quota}",
+            lambda author: author.grant(path, b"q%d" % number, key.public, quota),
+        )
+
+    def _symlink(self) -> tuple[str, Change]:
+        path, target = self._rng.choice(FILES + DIRECTORIES), self._rng.choice((b"a", b"../b", b"/nowhere"))
+        return f"symlink {display(path)}", lambda author: author.make_symlink(path, target, replace=True)
+
+    def _expel(self) -> tuple[str, Change]:
+        number = self._rng.randrange(1, len(self._keys))
+        key, discard = self._keys[number], self._rng.random() < 0.3
+
+        def change(author: Any) -> Any:
+            hanging = [one for one in author.past.grants() if one.fingerprint == key.fingerprint]
+            for path in dict.fromkeys(one.path for one in hanging if one.standing == "valid"):
+                yield author.revoke(path, b"k%d" % number, key.fingerprint, discard=discard)
+
+        return f"expel {number} {discard}", change
+
+    def _readmit(self) -> tuple[str, Change]:
+        number, writes = self._rng.randrange(1, len(self._keys)), self._rng.random() < 0.5
+        key, name = self._keys[number], b"k%d" % number
+        return (
+            f"readmit {number} {writes}",
+            lambda author: (author.grant if writes else author.admit)((), name, key.public),
+        )

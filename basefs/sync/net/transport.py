@@ -56,7 +56,7 @@ class SessionContext:
         credentials: the key of this node, and whom it lets in; `None`: the filesystem is open.
         proved: the keys that peers have proved where this node called them, by address, the oldest first.
         keys: exchanges the gossip key with a member; `None`: there is none.
-        sessions: those that run.
+        sessions: those that run, in the order of their beginnings.
         awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
             what else the node does waits for one of them and not for all.
@@ -78,7 +78,7 @@ class SessionContext:
     credentials: Credentials | None = None
     proved: OrderedDict[Address, bytes] = field(default_factory=OrderedDict)
     keys: ExchangeKeys | None = None
-    sessions: set[Session] = field(default_factory=set)
+    sessions: dict[Session, None] = field(default_factory=dict)
     awake: Awake = field(default_factory=Awake)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -185,7 +185,7 @@ class Session:
     async def run(self) -> Result:
         """Run to the end and close the connection.  Raises only what is a bug."""
         self._traffic.began(self)
-        self._sessions.add(self)
+        self._sessions[self] = None
         trusted = None if self._credentials is None else self._credentials.trusted
         if trusted is not None and self.key not in trusted:
             # A revoke came between the handshake and now.
@@ -193,7 +193,7 @@ class Session:
         try:
             result = await self._run()
         finally:
-            self._sessions.remove(self)
+            del self._sessions[self]
             self._traffic.ended(self)
         refused = self._connection.refused
         if refused is not None and result.reason is Reason.LOST:

@@ -1,0 +1,50 @@
+"""What the daemon of a closed filesystem has beside that of an open one: the door, under the real TLS, and its keys."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from basefs.daemon.adoption import keep_adopting
+from basefs.daemon.gossipkeys import GossipKeys, KeptKey, SignedKey
+from basefs.daemon.membership import Membership
+from basefs.gossip.service import Gossip
+from basefs.log.keys import SigningKey
+from basefs.replica.replica import Replica
+from basefs.sync.net.service import SyncService
+from basefs.sync.net.transport import SessionContext
+from tests.simulation.bus import SimulatedGossip
+
+
+class Gate:
+    """The door of one process."""
+
+    def __init__(
+        self, replica: Replica, gossip: SimulatedGossip, clock: Callable[[], float], rng: random.Random
+    ) -> None:
+        self.membership = Membership(replica)
+        kept = KeptKey.load(replica.directory)
+        gossip.key = kept.signed.key.as_serf()
+        self._keys = GossipKeys(kept, replica, cast(Gossip, gossip), self.membership, rng)
+        self._replica, self._clock = replica, clock
+
+    def close_to_others(self, shared: SessionContext) -> SessionContext:
+        """What sessions share, with TLS."""
+        return replace(shared, credentials=self.membership.credentials, keys=self._keys.exchange)
+
+    async def begin(self) -> None:
+        """Ask for the gossip key, before gossip begins."""
+        await self._keys.begin()
+
+    def lasting(self, sync: SyncService) -> list[Coroutine[Any, Any, None]]:
+        """What goes on for as long as the daemon runs."""
+        return [self._keys.watch_members(sync), self._keys.watch(), keep_adopting(self._replica, self._clock)]
+
+
+def give_key(directory: Path, identity: bytes, keys: Sequence[SigningKey], rng: random.Random) -> None:
+    """Put the first gossip key of a filesystem beside a log; `keys`: those of its members, its root key first."""
+    first = SignedKey.make(1, keys[0], identity, rng)
+    KeptKey(first, frozenset(key.public for key in keys)).save(directory)
