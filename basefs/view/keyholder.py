@@ -199,8 +199,8 @@ class KeyHolder:
             granters = _granters(ours, node.authority)
             others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
             candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
-            for carriers in self._carriers(node, path, ours):
-                end = self._chain_ends(path, carriers, fingerprint, node.authority.grants)[-1]
+            for made in self._carriers(node, ours):
+                end = self._chain_ends(path, [made], fingerprint, node.authority.grants)[-1]
                 revokes += self._revoke(candidates, end, key_name, fingerprint, ours)
         if not revokes:
             raise PermissionDenied(
@@ -209,15 +209,16 @@ class KeyHolder:
             )
         return self._plan(path, revokes, keep=not discard)
 
-    def _carriers(self, node: Node, path: Path, ours: set[tuple[Path, Grant]]) -> list[list[EntryHash]]:
-        """The entries on which these grants at a path hang; those that count as one together."""
-        if not _is_link(node):
-            return [_made(node)]
-        # Whoever may write at a path may leave a link there, which would keep the key.
+    def _carriers(self, node: Node, ours: set[tuple[Path, Grant]]) -> list[EntryHash]:
+        """The entries on which these grants at a path hang.
+
+        Of a directory that several nodes have made, each one with a grant: any of them may be removed alone.  A link
+        can stand in the place of what the grants hang on: whoever may write at a path may leave one there.
+        """
         keys = self._store.keys_at(node.path_id)
         hashes = {grant.entry.hash for _, grant in ours}
         hanging = Forest.of(keys, {placed.directory for placed in keys}).hanging
-        return [[made] for made, entries in hanging.items() if any(entry.hash in hashes for entry in entries)]
+        return [made for made, entries in hanging.items() if any(entry.hash in hashes for entry in entries)]
 
     def _removed_grants(
         self, path: Path, fingerprint: Fingerprint

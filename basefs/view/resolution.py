@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
-from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
+from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.view.crowd import Crowd, Idlers
@@ -34,15 +35,29 @@ _REMEMBERED = 4096
 _REMEMBERED_FILES = 256
 
 
+class _Ancestor(NamedTuple):
+    """A directory on whose path a key was ever granted: its depth, its mkdir, and as of `_Above`."""
+
+    depth: int
+    placed: Placed
+    behind: EntryHash
+
+
 @dataclass(frozen=True, slots=True)
 class _Above:
-    """A directory by its mkdir: its depth, and the mkdirs from the root to it on whose paths a key was ever granted.
+    """A directory by its mkdir.
 
-    Directories with the same ones share the tuple.
+    Attributes:
+        depth: number of components of its path.
+        granted: those from the root to it on whose paths a key was ever granted; directories with the same ones share
+            the tuple.
+        behind: what the nearest mkdir from here upwards follows that was made again; `ZERO_HASH` if none was.  Mkdirs
+            of one path with the same one are one directory, which several nodes have made.
     """
 
     depth: int
-    granted: tuple[tuple[int, Placed], ...]
+    granted: tuple[_Ancestor, ...]
+    behind: EntryHash
 
 
 @dataclass(slots=True)
@@ -52,10 +67,12 @@ class _Keys:
     Attributes:
         hanging: mkdir or write -> those on it.
         revokes: the entry before a mkdir -> key -> signer -> mkdir behind that entry -> a revoke on it.
+        united: what tells directories of a path apart (`_Above.behind`) -> those on all that are one; once asked for.
     """
 
     hanging: Mapping[EntryHash, Sequence[Entry]]
     revokes: dict[EntryHash, dict[bytes, dict[Fingerprint, dict[EntryHash, Entry]]]]
+    united: dict[EntryHash, list[Entry]] | None = None
 
     @classmethod
     def of(cls, store: Store, path_id: int) -> _Keys:
@@ -105,6 +122,8 @@ class Ancestry:
         self._hanging: dict[int, list[tuple[EntryHash, ...]]] = {}
         #: Those of them where nothing hangs yet.
         self._bare: set[tuple[EntryHash, ...]] = set()
+        #: By the id of a path, and what tells its directories apart (`_Above.behind`), or the first entry of a file.
+        self._lasting: dict[tuple[int, EntryHash], Authority] = {}
         #: By the id of a path.
         self._key_signers: dict[int, set[Fingerprint]] = {}
         #: What holds before any grant, in all of this.
@@ -114,14 +133,11 @@ class Ancestry:
 
     def authority(self, placed: Placed, root: Authority) -> tuple[Authority, int]:
         """The keys valid above the path of an entry, and the path's depth; `root`: what holds before any grant."""
-        self._renew()
-        if root is not self._root:
-            self._root = root
-            self._forget_authorities()
+        self._begin_from(root)
         above = self._above(placed.directory)
         authority = root
         hashes: tuple[EntryHash, ...] = ()
-        for depth, ancestor in above.granted:
+        for depth, ancestor, _ in above.granted:
             hashes = (*hashes, ancestor.entry.hash)
             authority = self._extended(hashes, authority, ancestor, depth)
         return authority, above.depth + 1
@@ -142,17 +158,52 @@ class Ancestry:
             return authority
         return self._extended((placed.directory, placed.entry.hash), authority, placed, depth)
 
-    def authority_on(self, placed: Placed, root: Authority) -> Authority:
-        """The keys valid at what an entry has made, a directory or a file, whether or not it is there still."""
-        authority, depth = self.authority(placed, root)
-        return self._extended((placed.directory, placed.entry.hash), authority, placed, depth)
+    def lasting_authority(self, placed: Placed, root: Authority) -> Authority:
+        """The keys valid at what an entry has made, a directory or a file, had nothing ever been removed.
+
+        A directory that several nodes have made, here and above, has the keys of all of these.
+        """
+        self._begin_from(root)
+        above = self._above(placed.directory)
+        authority = root
+        for depth, ancestor, behind in above.granted:
+            authority = self._united(ancestor.path_id, behind, authority, depth)
+        if placed.entry.action is Action.MKDIR:
+            behind = self._above(placed.entry.hash).behind
+            return self._united(placed.path_id, behind, authority, above.depth + 1)
+        place = placed.path_id, placed.entry.hash
+        if place not in self._lasting:
+            hanging = self._keys_of(placed.path_id).hanging.get(placed.entry.hash, ())
+            self._lasting[place] = authority.extended(hanging, above.depth + 1)
+        return self._lasting[place]
+
+    def _united(self, path_id: int, behind: EntryHash, authority: Authority, depth: int) -> Authority:
+        """The keys valid above a directory that several nodes have made, and those granted on any of these."""
+        place = path_id, behind
+        if place not in self._lasting:
+            keys = self._keys_of(path_id)
+            if keys.united is None:
+                keys.united = {}
+                for owner, entries in keys.hanging.items():
+                    made = self._store.get(owner)
+                    if made is not None and made.entry.action is Action.MKDIR:
+                        keys.united.setdefault(self._above(owner).behind, []).extend(entries)
+            self._lasting[place] = authority.extended(keys.united.get(behind, ()), depth)
+        return self._lasting[place]
+
+    def _begin_from(self, root: Authority) -> None:
+        self._renew()
+        if root is not self._root:
+            self._root = root
+            self._forget_authorities()
 
     def _renew(self) -> None:
         """Forget what a grant or revoke has changed, or what is too much."""
-        remembered = len(self._known) + len(self._authorities) + len(self._key_signers)
+        remembered = len(self._known) + len(self._authorities) + len(self._key_signers) + len(self._lasting)
         version = self._store.keys_version
         if self._version == version and remembered <= _REMEMBERED:
             return
+        self._lasting.clear()
         is_longer = self._version[0] == version[0] and remembered <= _REMEMBERED
         new = self._store.keys_behind(self._seen) if is_longer else []
         self._version, self._seen = version, self._store.entry_count()
@@ -171,6 +222,7 @@ class Ancestry:
 
     def _forget_authorities(self) -> None:
         self._authorities.clear()
+        self._lasting.clear()
         self._keys.clear()
         self._hanging.clear()
         self._bare.clear()
@@ -184,10 +236,7 @@ class Ancestry:
         """The keys valid above an entry and those granted on it, by a name that stands for both."""
         known = self._authorities.get(place)
         if known is None:
-            keys = self._keys.get(placed.path_id)
-            if keys is None:
-                keys = self._keys[placed.path_id] = _Keys.of(self._store, placed.path_id)
-            hanging = keys.on(placed.entry)
+            hanging = self._keys_of(placed.path_id).on(placed.entry)
             known = authority.extended(hanging, depth)
             self._authorities[place] = known
             self._hanging.setdefault(placed.path_id, []).append(place)
@@ -195,9 +244,15 @@ class Ancestry:
                 self._bare.add(place)
         return known
 
+    def _keys_of(self, path_id: int) -> _Keys:
+        keys = self._keys.get(path_id)
+        if keys is None:
+            keys = self._keys[path_id] = _Keys.of(self._store, path_id)
+        return keys
+
     def _above(self, directory: EntryHash) -> _Above:
         unknown: list[Placed] = []
-        found = _Above(-1, ())
+        found = _Above(-1, (), EntryHash(ZERO_HASH))
         is_whole = True
         while directory != ZERO_HASH:
             known = self._known.get(directory)
@@ -213,8 +268,9 @@ class Ancestry:
             directory = ancestor.directory
         for ancestor in reversed(unknown):
             depth = found.depth + 1
-            here = ((depth, ancestor),) if ancestor.path_id in self._granted else ()
-            found = _Above(depth, found.granted + here)
+            behind = ancestor.entry.parent if ancestor.kind is EntryKind.SUCCESSOR else found.behind
+            here = (_Ancestor(depth, ancestor, behind),) if ancestor.path_id in self._granted else ()
+            found = _Above(depth, found.granted + here, behind)
             if is_whole:
                 self._known[ancestor.entry.hash] = found
         return found
@@ -518,12 +574,9 @@ class Resolver:
         """The keys valid in the directory that holds an entry, whether that is shown or not."""
         return self._ancestry.authority(placed, self.root_authority())[0]
 
-    def authority_on(self, placed: Placed) -> Authority:
-        """The keys valid at what an entry has made, a directory or a file, by its own ancestors alone.
-
-        Whether it is shown, or was removed, makes no difference.
-        """
-        return self._ancestry.authority_on(placed, self.root_authority())
+    def lasting_authority(self, placed: Placed) -> Authority:
+        """The keys valid at what an entry has made, a directory or a file, had nothing ever been removed."""
+        return self._ancestry.lasting_authority(placed, self.root_authority())
 
     def state_after(self, hash: EntryHash) -> State:
         """The state of a path after an entry that is a file or symbolic link there, by what came before it alone."""

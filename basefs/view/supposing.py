@@ -117,20 +117,27 @@ class PlacedGrant:
 
 
 def lasting_grants(store: Store, tree: Tree) -> list[PlacedGrant]:
-    """Every grant and admit that would count if nothing had been removed, and hangs on what was removed or has lost."""
+    """Every grant and admit that would count had nothing ever been removed, and does not count now."""
     found = []
+    #: By the identity of an authority, which many directories of a path may share.
+    known: dict[int, tuple[Authority, dict[EntryHash, Grant]]] = {}
     for path_id in store.key_paths():
         path = store.paths.path_of(path_id)
         node = tree.find(path)
-        shown = () if node is None else node.outcome.directories or (node.state.origin,)
+        shown = () if node is None else (*node.authority.grants, *node.authority.admits)
+        in_force = {grant.entry.hash for grant in shown}
         keys = store.keys_at(path_id)
         for made, hanging in Forest.of(keys, {placed.directory for placed in keys}).hanging.items():
-            placed = None if made in shown else store.get(made)
-            if placed is not None:
-                authority = tree.resolver.authority_on(placed)
-                here = {entry.hash for entry in hanging}
-                counting = (*authority.grants, *authority.admits)
-                found += [PlacedGrant(path, grant, made, authority) for grant in counting if grant.entry.hash in here]
+            placed = None if all(entry.hash in in_force for entry in hanging) else store.get(made)
+            if placed is None:
+                continue
+            authority = tree.resolver.lasting_authority(placed)
+            if id(authority) not in known:
+                counting = {grant.entry.hash: grant for grant in (*authority.grants, *authority.admits)}
+                known[id(authority)] = authority, counting
+            counting = known[id(authority)][1]
+            here = (entry.hash for entry in hanging if entry.hash not in in_force)
+            found += [PlacedGrant(path, counting[hash], made, authority) for hash in here if hash in counting]
     return found
 
 

@@ -81,6 +81,7 @@ class Oracle:
         self.place = lru_cache(None)(self._place)
         self.under = lru_cache(None)(self._under)
         self.hanging = lru_cache(None)(self._hanging)
+        self.are_one = lru_cache(None)(self._are_one)
         self.stamp = lru_cache(None)(self._stamp)
         self.beyond = lru_cache(None)(self._beyond)
         self.root_key = lru_cache(None)(self._root_key)
@@ -105,9 +106,8 @@ class Oracle:
     def members(self) -> dict[bytes, set[bytes]]:
         """The public keys of those who may read, each with those of its sponsors; however many they have let in."""
         live = self.branches()
-        lasting = [
-            self.keys_on(hash).named for hash in self.entries if self.hanging(hash) and not self.shows(live, hash)
-        ]
+        made = (e.hash for e in self.entries.values() if e.action.is_state and self.hanging(e.hash))
+        lasting = [self.lasting_on(hash).named for hash in made]
         grants = set[Entry]().union(*(branch.keys.named for branch in live.values()), *lasting)
         tops = {*self.root_key(), *(live[()].keys if () in live else ())}
         found: dict[bytes, set[bytes]] = {
@@ -125,19 +125,22 @@ class Oracle:
                 found.setdefault(key, set()).add(sponsor)
         return found
 
-    def shows(self, live: dict[paths.Path, Branch], hash: bytes) -> bool:
-        """Whether a live path is what an entry has made, or the entry is a key's, which stands behind another one."""
-        branch = live.get(self.place(hash)[0])
-        if not self.entries[hash].action.is_state:
-            return True
-        return branch is not None and hash in (branch.directories or (branch.state.origin,))
-
-    def keys_on(self, hash: bytes) -> Depths:
-        """The keys valid at what an entry has made, by its own ancestors alone."""
-        if self.entries[hash].action is Action.MKDIR and not self.entries[hash].is_root:
-            return self.keys_above(hash)
+    def lasting_on(self, hash: bytes) -> Depths:
+        """The keys valid at what an entry has made, had nothing ever been removed."""
         names, directory = self.place(hash)
-        return granted(self.keys_above(directory), self.hanging(hash), len(names))
+        above = self.lasting_on(directory) if directory else self.root_key()
+        made = [hash]
+        if self.entries[hash].action is Action.MKDIR:
+            made = [other for other in self.entries if other == hash or self.are_one(hash, other)]
+        return granted(above, [key for each in made for key in self.hanging(each)], len(names))
+
+    def _are_one(self, hash: bytes, other: bytes) -> bool:
+        """Whether two entries have made one directory, at the same time."""
+        left, right = self.entries[hash], self.entries[other]
+        if left.action is not Action.MKDIR or right.action is not Action.MKDIR or left.name != right.name:
+            return False
+        begin = all(self.place(each.hash)[1] == each.parent for each in (left, right))
+        return left.parent == right.parent or (begin and self.are_one(left.parent, right.parent))
 
     def _root_key(self) -> Depths:
         """The key that is valid everywhere: the first one, or that of the recovery that comes last."""

@@ -178,6 +178,77 @@ def test_what_was_revoked_before_its_directory_was_removed_stays_revoked(story: 
     assert members(story) == {"root", "alice"}
 
 
+def make_twice(story: Story, names: str) -> tuple[Entry, Entry]:
+    """Two nodes make the same directories, one in the other, without having received each other's entries."""
+    first = second = story.root
+    for name in names:
+        other = second
+        first = story.mkdir(ROOT_KEY, first, name)
+        second = story.mkdir(ALICE, other, name)
+    return first, second
+
+
+@pytest.mark.parametrize("names", ["d", "de"])
+@pytest.mark.parametrize("removed", ["below", "all", "one", "other"])
+def test_removing_a_directory_that_two_nodes_have_made_ends_no_membership(
+    story: Story, names: str, removed: str
+) -> None:
+    """Bob may write in it as the directory is one, and lets Carol in below the half on which he was not granted."""
+    first, second = make_twice(story, names)
+    granted = story.grant(ROOT_KEY, first, BOB)
+    below = story.mkdir(BOB, second, "f")
+    story.admit(CAROL, story.grant(BOB, below, CAROL), DAVE)
+    assert members(story) == {"root", "alice", "bob", "carol", "dave"}
+    for entry in {"below": [below], "all": [below, first, second], "one": [first], "other": [second]}[removed]:
+        story.delete(ROOT_KEY, entry)
+    assert members(story) == {"root", "alice", "bob", "carol", "dave"}
+    # By him alone she may read.
+    story.revoke(ROOT_KEY, granted, BOB)
+    assert members(story) == {"root", "alice"}
+
+
+def test_no_half_of_a_directory_brings_back_a_key_that_was_revoked_on_the_other(story: Story) -> None:
+    first, second = make_twice(story, "d")
+    story.grant(ROOT_KEY, first, BOB)
+    story.revoke(ALICE, second, BOB)
+    assert members(story) == {"root", "alice"}
+    story.delete(ROOT_KEY, first)
+    story.delete(ROOT_KEY, second)
+    assert members(story) == {"root", "alice"}
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_key_holder_revokes_a_key_on_each_half_of_a_directory(story: Story, kept: int) -> None:
+    """Removing one alone, as a node does that has not received the other, brings nobody back."""
+    halves = make_twice(story, "d")
+    for made in halves:
+        story.grant(ROOT_KEY, made, BOB)
+    # The longest chain of grants is that of a key of its own.
+    story.grant(ROOT_KEY, story.grant(ROOT_KEY, halves[1 - kept], CAROL), DAVE)
+    replica = story.replica(ROOT_KEY)
+    replica.commit(lambda author: author.revoke(path("/d"), b"key", BOB.fingerprint))
+    assert replica.members() == {key.public for key in (ROOT_KEY, ALICE, CAROL, DAVE)}
+    replica.apply([ALICE.sign(halves[1 - kept].hash, story.now, Action.DELETE, b"d")], [])
+    assert replica.attributes(path("/d")).kind is Kind.DIRECTORY
+    assert BOB.public not in replica.members()
+    assert BOB.fingerprint not in {grant.fingerprint for grant in replica.grants(path("/d"))}
+    replica.close()
+
+
+def test_a_directory_that_was_made_again_has_no_members_of_before(story: Story) -> None:
+    """Bob lets nobody in by what he was granted on the one before, where that was taken back."""
+    first, second = make_twice(story, "d")
+    granted = story.grant(ROOT_KEY, first, BOB)
+    gone = story.delete(ROOT_KEY, first)
+    story.delete(ROOT_KEY, second)
+    again = story.mkdir(ROOT_KEY, gone)
+    story.grant(ROOT_KEY, again, STRANGER)
+    story.grant(BOB, story.mkdir(BOB, again, "e"), CAROL)
+    assert members(story) == {"root", "alice", "bob", "stranger"}
+    story.revoke(ROOT_KEY, granted, STRANGER)
+    assert members(story) == {"root", "alice", "bob", "stranger"}, "granted on the new one"
+
+
 def test_the_first_root_key_stays_a_member(story: Story) -> None:
     story.revoke(ROOT_KEY, story.keys, ROOT_KEY)
     assert members(story) == {"root", "alice"}
@@ -310,8 +381,10 @@ def test_all_that_a_key_below_the_root_has_let_in_counts_with_it(story: Story, h
 def test_no_key_below_the_root_makes_itself_many_sponsors(story: Story, home: Entry) -> None:
     """Dave may write, as long as the two directories are one, and is no member: a file hides where he was granted."""
     bob = story.grant(ROOT_KEY, home, BOB)
-    first = story.mkdir(BOB, home, "e")
-    second = story.mkdir(BOB, home, "e", wanted=above(first))
+    second = story.mkdir(BOB, home, "e")
+    first = story.mkdir(BOB, story.delete(BOB, second))
+    # Removed and made again, while another node has changed its mode.
+    story.mode(BOB, second, 0o700)
     story.grant(BOB, second, CAROL)
     hidden = story.mkdir(BOB, first, "f")
     story.grant(CAROL, hidden, DAVE)
