@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import os
-import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -250,7 +249,7 @@ class Files:
         working = self._working
         with working.lock:
             if inode.written:
-                inode.close(time.monotonic())
+                inode.close(working.machine.steady())
                 working.record(inode)
                 working.changed(closed=inode.is_new)
                 return True
@@ -269,7 +268,7 @@ class Files:
         if inode is not None and self._handles[handle or 0].writes and not inode.unlinked:
             with working.lock:
                 if inode.dirty:
-                    inode.close(time.monotonic())
+                    inode.close(working.machine.steady())
                     working.record(inode)
                     working.changed(urgent=not inode.is_new)
         working.sync()
@@ -286,7 +285,7 @@ class Files:
             inode.writers -= opened.writes
             if opened.writes and not inode.unlinked and not inode.writers and (inode.unflushed or inode.dirty):
                 was_closed = not inode.unflushed and inode.journaled
-                inode.close(time.monotonic())
+                inode.close(working.machine.steady())
                 if not was_closed:
                     try:
                         working.record(inode)

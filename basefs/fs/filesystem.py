@@ -14,6 +14,7 @@ from collections.abc import Callable
 from basefs.errors import BaseFSError, NoSpace, StoreError
 from basefs.fs.files import Files
 from basefs.fs.fuse.mirror import Mirror
+from basefs.fs.machine import THIS_MACHINE, Machine
 from basefs.fs.metadata import Metadata
 from basefs.fs.namespace import Namespace
 from basefs.fs.owners import Owners
@@ -44,6 +45,7 @@ class Filesystem:
         clock: Callable[[], float],
         quiet: float,
         scratch: ScratchNames | None = None,
+        machine: Machine = THIS_MACHINE,
     ) -> None:
         """The filesystem of one replica.
 
@@ -53,11 +55,12 @@ class Filesystem:
             clock: UNIX seconds.
             quiet: seconds without a change after which what was saved is published.
             scratch: the names that never leave this node.
+            machine: time and timers.
 
         Raises:
             StoreError: what an earlier process left cannot be read.
         """
-        self.working = WorkingSet(replica, owners, clock, scratch)
+        self.working = WorkingSet(replica, owners, clock, scratch, machine)
         self.publisher = Publisher(self.working, quiet)
         self.files = Files(self.working, self.publisher)
         self.namespace = Namespace(self.working, self.publisher)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import StoreError
+from basefs.fs.machine import BUSY_LOAD
 from basefs.fs.publish import publisher
 from basefs.fs.publish.plan import MAX_STEPS
 from basefs.fs.publish.timing import (
     BURST_NAMES,
     BURST_SECONDS,
-    BUSY_LOAD,
     CLOSED_SECONDS,
     MAX_NAMES,
     MAX_SECONDS,

@@ -166,6 +166,7 @@ def _release(working: WorkingSet, step: Step, inode: Inode) -> None:
 
 def separate_scratch(working: WorkingSet) -> None:
     """What is left of a published file under scratch names is a file of its own: they never leave this node."""
-    for inode in {inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new}:
+    pending = dict.fromkeys(inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new)
+    for inode in pending:
         if inode.kind is not Kind.DIRECTORY and not inode.handles and working.stays_here(inode):
             working.separate(inode)

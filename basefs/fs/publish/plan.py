@@ -8,7 +8,6 @@ the newest.
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
@@ -108,7 +107,7 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
     That is the removal of a name which may be given to another file in a moment, and a new file of which every name
     looks temporary.
     """
-    now = time.monotonic()
+    now = working.machine.steady()
     if not patient:
         working.vacancies.end()
     made: dict[Inode, tuple[Path, ...]] = {}
@@ -148,7 +147,8 @@ def _uproot(working: WorkingSet, made: Mapping[Inode, object], gone: Set[Path]) 
 
     Otherwise it would be taken for what is published at that place, between two transactions or after a restart.
     """
-    for inode in {inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new}:
+    pending = dict.fromkeys(inode for _, inode in working.overlay.items() if inode is not None and not inode.is_new)
+    for inode in pending:
         working.catch_up(inode)
         # Another name that stays is a better home: what is made anew would not be the same file.
         working.find_home(inode)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import time
+from collections.abc import Callable
 from functools import partial
 
 from basefs.errors import NoSpace, StoreError
 from basefs.fs.publish.drafts import drafts
 from basefs.fs.publish.outcome import separate_scratch, take_over
 from basefs.fs.publish.plan import make_plan, portions, rebase, taken
-from basefs.fs.publish.timing import BUSY_LOAD, Timing
+from basefs.fs.publish.timing import Timing
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.replica.replica import Applied
 
@@ -28,16 +27,21 @@ class Publisher:
     def __init__(self, working: WorkingSet, quiet: float) -> None:
         """`quiet`: seconds without a change after which what is pending is published."""
         self._working = working
+        self._machine = working.machine
         self._publishing = threading.Lock()
         #: Guards the timing, which those who make changes, the thread and everybody who calls `publish` ask.
-        self._wake = threading.Condition(threading.Lock())
+        self._reckoning = threading.Lock()
         self._timing = Timing(quiet)
+        #: Nothing is attempted before, after an attempt has failed; on the monotonic clock.
+        self._again_at = 0.0
         #: Whether the disk had no room the last time, whoever asked to publish.
         self._ran_out = False
         #: Names that stayed pending the last time: scratch names, and what the log refuses.
         self._left = 0
         self._stopped = False
         self._thread: threading.Thread | None = None
+        self._woken = threading.Event()
+        self._wake: Callable[[], object] = self._woken.set
         working.on_change(self._note)
 
     # -- when ---------------------------------------------------------------------------------------------------------
@@ -46,29 +50,39 @@ class Publisher:
         """Publish from now on without being asked."""
         self._thread = threading.Thread(target=self._main, name="publisher", daemon=True)
         self._thread.start()
+        self.attend(self._woken.set)
+
+    def attend(self, wake: Callable[[], object]) -> None:
+        """Have `wake` called whenever `attempt` may be due earlier than it has returned."""
+        self._wake = wake
         self._working.replica.subscribe(self._on_applied)
         if self._working.unpublished():
             self._ask()
 
     def stop(self) -> None:
         """Publish what can be published, and end."""
-        with self._wake:
-            self._stopped = True
-            self._wake.notify()
+        self._stopped = True
+        self._woken.set()
         if self._thread is not None:
             self._thread.join()
         self.publish()
 
     def _note(self, urgent: bool, closed: bool) -> None:
         # Called for each change, so the thread is woken only when it has nothing to wait for, or less.
-        with self._wake:
-            if self._timing.change(time.monotonic(), urgent=urgent, closed=closed):
-                self._wake.notify()
+        with self._reckoning:
+            is_sooner = self._timing.change(self._machine.steady(), urgent=urgent, closed=closed)
+        if is_sooner:
+            self._hurry()
 
     def _ask(self) -> None:
-        with self._wake:
-            if self._timing.ask(time.monotonic()):
-                self._wake.notify()
+        with self._reckoning:
+            is_sooner = self._timing.ask(self._machine.steady())
+        if is_sooner:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        self._again_at = 0.0
+        self._wake()
 
     def _on_applied(self, applied: Applied) -> None:
         """A grant may have come that lets this node publish what was refused."""
@@ -79,39 +93,38 @@ class Publisher:
         return len(self._working.overlay) - self._left
 
     def _main(self) -> None:
-        while self._wait():
-            try:
-                self.publish(patient=True)
-            except StoreError as error:
-                log.error("cannot publish, retrying: %s", error)
-                self._retry()
-            except Exception:
-                log.exception("publishing failed unexpectedly")
-                self._retry()
+        while True:
+            self._woken.clear()
+            if self._stopped:
+                return
+            due = self.attempt()
+            left = None if due is None else due - self._machine.steady()
+            if left is None or left > 0:
+                self._woken.wait(left)
 
-    def _retry(self) -> None:
-        with self._wake:
-            if not self._stopped:
-                self._wake.wait(RETRY_SECONDS)
-        self._ask()
+    def attempt(self) -> float | None:
+        """Publish if it is time; returns when it is time again, on the monotonic clock.
 
-    def _wait(self) -> bool:
-        """Wait until something should be published; false when this ends."""
-        with self._wake:
-            while not self._stopped:
-                due = self._timing.due(self._pending(), busy=_is_busy())
-                if due is None:
-                    self._wake.wait()
-                    continue
-                left = due - time.monotonic()
-                if left <= 0:
-                    return True
-                self._wake.wait(left)
-            return False
+        `None`: not before something changes.
+        """
+        now = self._machine.steady()
+        with self._reckoning:
+            due = self._timing.due(self._pending(), busy=self._machine.is_busy())
+        if due is None or max(due, self._again_at) > now:
+            return None if due is None else max(due, self._again_at)
+        try:
+            self.publish(patient=True)
+        except StoreError as error:
+            log.error("cannot publish, retrying: %s", error)
+            self._again_at = now + RETRY_SECONDS
+        except Exception:
+            log.exception("publishing failed unexpectedly")
+            self._again_at = now + RETRY_SECONDS
+        return max(now, self._again_at)
 
     def _gives_way(self) -> bool:
-        with self._wake:
-            return self._timing.gives_way(time.monotonic(), self._pending())
+        with self._reckoning:
+            return self._timing.gives_way(self._machine.steady(), self._pending())
 
     # -- what ---------------------------------------------------------------------------------------------------------
 
@@ -144,12 +157,12 @@ class Publisher:
         working = self._working
         with self._publishing:
             with working.lock:
-                with self._wake:
-                    self._timing.begin(time.monotonic())
+                with self._reckoning:
+                    self._timing.begin(self._machine.steady())
                 working.journal.renew()
                 plan = make_plan(working, patient=patient)
                 steps = plan.steps
-                with self._wake:
+                with self._reckoning:
                     self._timing.hold(plan.due)
                 working.in_flight = {path for step in steps for path in step.names}
                 self._left = len(working.overlay) - len(working.in_flight)
@@ -183,11 +196,3 @@ class Publisher:
                 separate_scratch(working)
                 self._left += sum(len(step.names) for step in steps if step.error is not None)
             working.tidy()
-
-
-def _is_busy() -> bool:
-    """Whether this machine has had much more to do than it has cores, for a minute or so."""
-    try:
-        return os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1)
-    except OSError:
-        return True

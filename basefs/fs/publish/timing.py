@@ -16,8 +16,6 @@ CLOSED_SECONDS = 0.02
 #: Seconds for which that counts as too short, after something came that what was published so soon should have waited
 #: for: a machine whose programs are slow has one more entry in a while, not one in each save.
 PATIENT_SECONDS = 60.0
-#: Processes that want to run for each core, from which on a machine counts as busy: programs pause for longer there.
-BUSY_LOAD = 2.0
 #: More names than this are a burst: a tree that is copied, unpacked or removed.  So many take 0.1 s to publish, which
 #: nobody who makes them would notice.
 BURST_NAMES = 64

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from basefs.log.hashes import EntryHash
@@ -38,11 +38,12 @@ class _Face:
 class Identities:
     """Numbers and times of files, by the entry that began them."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: UNIX seconds."""
         self._faces: OrderedDict[EntryHash, _Face] = OrderedDict()
         self._accessed: OrderedDict[int, int] = OrderedDict()
         # Another process of this filesystem began before this moment, so no number is given twice.
-        self._next = _LOCAL | (time.time_ns() >> 10)
+        self._next = _LOCAL | (int(clock() * 10**9) >> 10)
 
     def new_number(self) -> int:
         """A number that nothing else has."""

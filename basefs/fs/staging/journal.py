@@ -347,7 +347,7 @@ class StagingJournal:
         Raises `StoreError`; the caller then calls `undo_sync`.
         """
         try:
-            for spool in sync.spools:
+            for spool in sorted(sync.spools, key=lambda spool: spool.path):
                 # One that is gone is not needed.
                 with contextlib.suppress(FileNotFoundError):
                     sync_file(spool.path)
@@ -358,7 +358,7 @@ class StagingJournal:
         self._wal.sync()
         self.sync_log()
         self._synced_detached = max(self._synced_detached, sync.detached)
-        for path in sync.dead:
+        for path in sorted(sync.dead):
             path.unlink(missing_ok=True)
         # This may need the room of those files.
         self._replica.write_back()

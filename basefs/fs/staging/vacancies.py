@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from basefs.fs.staging.overlay import MISSING, Overlay
@@ -20,11 +19,12 @@ RENAME_SECONDS = 1.0
 class Vacancies:
     """The names of one working set; whoever calls holds its lock."""
 
-    def __init__(self, overlay: Overlay, note_gone: Callable[[Path], bool]) -> None:
-        """`note_gone`: makes durable that a name is gone for good, and returns whether it is."""
+    def __init__(self, overlay: Overlay, note_gone: Callable[[Path], bool], steady: Callable[[], float]) -> None:
+        """`note_gone`: makes durable that a name is gone for good, and returns whether it is; `steady`: seconds."""
         self._overlay = overlay
         self._note_gone = note_gone
-        #: Until when, on the monotonic clock.
+        self._steady = steady
+        #: Until when, on the steady clock.
         self._until: dict[Path, float] = {}
         #: Those of them that are known to be gone after a crash, too.
         self._noted: set[Path] = set()
@@ -38,7 +38,7 @@ class Vacancies:
 
         `noted`: that it is gone is durable already.
         """
-        self._until[path] = time.monotonic() + seconds
+        self._until[path] = self._steady() + seconds
         if noted:
             self._noted.add(path)
 
@@ -53,7 +53,7 @@ class Vacancies:
             self._end(path)
 
     def until(self, path: Path, now: float) -> float:
-        """Until when a name may be given to another file, 0 if that is over (seconds, monotonic clock)."""
+        """Until when a name may be given to another file, 0 if that is over (seconds, steady clock)."""
         until = self._until.get(path, 0.0)
         if until > now and not self._is_covered(path):
             return until

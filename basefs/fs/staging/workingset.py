@@ -16,6 +16,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from basefs.errors import (
     Exists,
@@ -27,6 +28,7 @@ from basefs.errors import (
     ReadOnly,
     StoreError,
 )
+from basefs.fs.machine import THIS_MACHINE, Machine
 from basefs.fs.owners import Owners
 from basefs.fs.staging.identity import Identities
 from basefs.fs.staging.inode import Inode
@@ -64,6 +66,7 @@ class WorkingSet:
         lock: held by whoever looks or changes something.
         replica: the filesystem below.
         owners: maps owners.
+        machine: time and timers.
         overlay: names that are not what the view shows.
         identities: inode numbers and times.
         by_origin: inodes of the view that are open or pending.
@@ -78,15 +81,21 @@ class WorkingSet:
     """
 
     def __init__(
-        self, replica: Replica, owners: Owners, clock: Callable[[], float], scratch: ScratchNames | None = None
+        self,
+        replica: Replica,
+        owners: Owners,
+        clock: Callable[[], float],
+        scratch: ScratchNames | None = None,
+        machine: Machine = THIS_MACHINE,
     ) -> None:
         """Load what an earlier process left.  Raises `StoreError`."""
         self.lock = threading.RLock()
         self.replica = replica
         self.owners = owners
+        self.machine = machine
         self.scratch = scratch or ScratchNames()
         self.overlay = Overlay()
-        self.identities = Identities()
+        self.identities = Identities(clock)
         self.by_origin: dict[EntryHash, Inode] = {}
         self.hidden: dict[Path, Inode] = {}
         self.opened: set[Inode] = set()
@@ -96,7 +105,7 @@ class WorkingSet:
         self._clock = clock
         self._listeners: list[Callable[[bool, bool], None]] = []
         self._overruled: list[Callable[[Path, State | None, State], None]] = []
-        self.vacancies = Vacancies(self.overlay, self._note_gone)
+        self.vacancies = Vacancies(self.overlay, self._note_gone, machine.steady)
         self.journal = StagingJournal(replica.directory / DIRECTORY, self.overlay, replica)
         #: Held for a whole sync, so that whoever finds another one syncing waits for it.
         self._syncing = threading.Lock()
@@ -589,9 +598,7 @@ class WorkingSet:
         if self.overlay.get(path) is not None and self.is_published(path):
             # The rename that follows may give the name to another file: until then nobody needs to know.
             self.vacancies.keep(path, HIDE_SECONDS)
-            timer = threading.Timer(NOTE_SECONDS, self._note_hidden, (path,))
-            timer.daemon = True
-            timer.start()
+            self.machine.later(NOTE_SECONDS, partial(self._note_hidden, path))
         self.take(path)
         self.hidden[hidden] = inode
 
