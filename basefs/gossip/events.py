@@ -24,6 +24,7 @@ import hashlib
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from basefs.errors import LocalProtocolError, RemoteProtocolError
@@ -40,6 +41,9 @@ MAX_BLOCK = MAX_EVENT - 1
 
 _PACK, _ANNOUNCEMENT, _BLOCK, _ENTRY, _ORIGIN = range(5)
 _MAX_VARINT = 2
+#: IP addresses whose canonical text is remembered, 200 bytes each: each decision on a peer, and each look at the
+#: members, takes the addresses of all members, and parsing them was most of its time.
+_PARSED = 16 * 1024
 
 
 class _HostPort(NamedTuple):
@@ -56,15 +60,21 @@ class Address(_HostPort):
     __slots__ = ()
 
     def __new__(cls, host: str, port: int) -> Address:
-        try:
-            ip = ipaddress.ip_address(host)
-        except ValueError:
-            raise LocalProtocolError(f"{host!r} is not an IP address") from None
-        if "%" in host:
-            raise LocalProtocolError(f"{host!r} has a zone, which means nothing on another machine")
+        ip = _canonical(host)
         if not 0 < port < 65536:
             raise LocalProtocolError(f"{port} is not a port")
-        return super().__new__(cls, str(ip), port)
+        return super().__new__(cls, ip, port)
+
+
+@lru_cache(maxsize=_PARSED)
+def _canonical(host: str) -> str:
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        raise LocalProtocolError(f"{host!r} is not an IP address") from None
+    if "%" in host:
+        raise LocalProtocolError(f"{host!r} has a zone, which means nothing on another machine")
+    return str(ip)
 
 
 @dataclass(frozen=True, slots=True)
