@@ -45,6 +45,9 @@ GATHER_SECONDS = 0.02
 MOST_EVENTS = 16
 #: Events that wait at the most, half a kilobyte each.  Beyond it the oldest are dropped, and come by sync.
 MOST_WAITING = 4096
+#: Members that compare with one that has come, or is back, on average; with fewer members all do.  If each of N members
+#: called it at once, a cluster that starts would begin N squared sessions; what these bring is pushed on.
+GREETERS = 8
 
 
 class GossipReceiver:
@@ -269,7 +272,7 @@ class Propagation:
         alive = {peer.sync_address for peer in peers if peer.status == "alive"}
         arrived, self._alive = alive - self._alive, alive
         self._announced &= alive
-        for address in sorted(arrived):
+        for address in self._to_greet(arrived):
             self._pull(address, "it joined", jitter=self._pull_jitter)
         self._sync.neighbours.make_room(len(arrived))
         failed = {peer.sync_address for peer in peers if peer.status == "failed"} - alive
@@ -321,6 +324,13 @@ class Propagation:
             await gossip.call("join", body)
         except AgentError as error:
             log.debug("%s", error)
+
+    def _to_greet(self, arrived: set[Address]) -> list[Address]:
+        """Those of the arrived members that this node compares with: each of them by chance, for any half of a cluster,
+        or for a node that sees all others for the first time, about `GREETERS` of them."""
+        share = min(1.0, GREETERS / max(len(self._alive), 1))
+        whole, part = divmod(len(arrived) * share, 1.0)
+        return self._rng.sample(sorted(arrived), int(whole) + (self._rng.random() < part))
 
     async def look_again(self) -> None:
         """Call now and then: contents whose blocks stopped coming are fetched."""

@@ -22,7 +22,7 @@ from basefs.gossip.members import Peer
 from basefs.gossip.service import Counters
 from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.replica.replica import Applied, Replica
-from basefs.replication.propagation import BLOCK_PATIENCE, Propagation
+from basefs.replication.propagation import BLOCK_PATIENCE, GREETERS, Propagation
 from basefs.replication.scheduler import LOST_FIRST, LOST_LONGEST
 from basefs.sync.session import result
 from basefs.sync.session.result import Reason, Result
@@ -324,6 +324,19 @@ def test_who_has_come_is_compared_with_and_gets_room(node: Node) -> None:
     node.network.asked.clear()
     node.sees(ONE, TWO, THREE, NOBODY)
     assert node.network.asked == []
+
+
+def test_of_many_members_a_few_compare_with_each_that_comes(node: Node) -> None:
+    """Otherwise a cluster of N members that starts would begin N squared sessions."""
+    many = [Address(f"10.1.{number >> 8}.{number & 255}", 18375) for number in range(400)]
+    node.sees(*many[:100])
+    assert len(set(node.network.whom)) == GREETERS, "this node comes, and sees all others"
+    for number in range(100, 400):
+        node.sees(*many[: number + 1])
+    assert 0 < len(node.network.whom) < 60, "one after the other: 11 on average"
+    node.sees(*many[:200])
+    node.sees(*many)
+    assert len(node.network.whom) in (GREETERS // 2, GREETERS // 2 + 1), "one half sees the other one again"
 
 
 def test_who_failed_is_tried_again_and_who_left_is_not(node: Node, answering: dict[Address, bool]) -> None:
