@@ -46,13 +46,16 @@ PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 class Trace:
     """What happened, one line for each event."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, *, keeps: bool = True) -> None:
+        """`keeps`: whether the lines are wanted."""
         self._loop = loop
+        self._keeps = keeps
         self.lines: list[str] = []
 
     def __call__(self, who: str, what: str) -> None:
         """Note an event; `who`: the host or the hosts."""
-        self.lines.append(f"{self._loop.time() - BEGINNING:11.6f}  {who:<19}  {what}")
+        if self._keeps:
+            self.lines.append(f"{self._loop.time() - BEGINNING:11.6f}  {who:<19}  {what}")
 
     @property
     def digest(self) -> str:

@@ -48,6 +48,7 @@ class Link:
         extra: seconds on top while it is clogged.
         down: causes for which nothing passes.
         busy: until when what was sent before leaves.
+        packets, carried: what was sent, and its bytes with the headers of IP and TCP.
     """
 
     latency: float
@@ -57,9 +58,13 @@ class Link:
     extra: float = 0.0
     down: int = 0
     busy: float = 0.0
+    packets: int = 0
+    carried: int = 0
 
     def arrival(self, now: float, size: int, rng: random.Random) -> float:
-        """When something arrives that is sent now."""
+        """When something arrives that is sent now; `size`: bytes of the packet."""
+        self.packets += 1
+        self.carried += size
         self.busy = max(self.busy, now) + size / self.width
         delay = self.latency + self.extra + rng.random() * self.jitter
         wait = 0.2
@@ -70,15 +75,28 @@ class Link:
 
 
 class Network:
-    """Hosts, the links between them, and what listens and is connected."""
+    """Hosts, the links between them, and what listens and is connected.
 
-    def __init__(self, loop: Loop, seed: int, trace: Trace, make_link: Callable[[str, str], Link]) -> None:
+    Attributes:
+        links: those that were used so far, by both hosts.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        seed: int,
+        trace: Trace,
+        make_link: Callable[[str, str], Link],
+        rng: random.Random | None = None,
+    ) -> None:
+        """`rng`: of all connections; by default each has one of its own, whatever happens on others."""
         loop.network = self
+        self._rng = rng
         self.loop = loop
         self.trace = trace
         self._seed = seed
         self._make_link = make_link
-        self._links: dict[tuple[str, str], Link] = {}
+        self.links: dict[tuple[str, str], Link] = {}
         self._servers: dict[tuple[str, int], tuple[Callable[[], Any], contextvars.Context, Process]] = {}
         self._open: dict[Transport, None] = {}
         self._connections = 0
@@ -91,9 +109,9 @@ class Network:
 
     def link(self, here: str, there: str) -> Link:
         """The link in this direction."""
-        if (here, there) not in self._links:
-            self._links[here, there] = self._make_link(here, there)
-        return self._links[here, there]
+        if (here, there) not in self.links:
+            self.links[here, there] = self._make_link(here, there)
+        return self.links[here, there]
 
     @property
     def open_connections(self) -> list[str]:
@@ -123,7 +141,7 @@ class Network:
         """A connection of the process that calls; it waits for an answer until the caller gives up."""
         process = PROCESS.get()
         self._connections += 1
-        rng = random.Random(f"{self._seed} {self._connections}")
+        rng = self._rng or random.Random(f"{self._seed} {self._connections}")
         await self._cross(process, process.host, host, rng)
         server = self._servers.get((host, port))
         if server is None:

@@ -10,15 +10,16 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from basefs.errors import InvalidEntry
-from basefs.log.blocks import SYNC_BLOCK_DATA, BlockPlace, places
+from basefs.log.blocks import SYNC_BLOCK_DATA, Block, BlockPlace, places
 from basefs.log.entries import CHILD_ACTIONS, ROOT_NAME, Action, Entry
 from basefs.log.hashes import SUM_MASK, ZERO_HASH, BlockHash, EntryHash, Fingerprint, addend, sha224, sum_hash
 from basefs.log.interface import AddResult, Digest, Listing
 from basefs.log.keys import verify
 from basefs.path import Path
+from basefs.replica.applied import Applied
 
 
 class _Stray(InvalidEntry):
@@ -58,12 +59,20 @@ class MemoryLog:
         #: The number of a missing block, and where which writes have it.
         self._wanted: dict[BlockHash, tuple[int, dict[EntryHash, BlockPlace]]] = {}
         self._number = 0
+        #: What the call of `add` that runs has brought.
+        self._new: list[Entry] = []
+        self._completed: list[EntryHash] = []
+        self._subscribers: list[Callable[[Applied], None]] = []
 
     audit = None
 
     def __len__(self) -> int:
         """Number of entries."""
         return len(self._entries)
+
+    def hashes(self) -> list[EntryHash]:
+        """The entries, in the order in which they came."""
+        return list(self._entries)
 
     @property
     def identity(self) -> bytes:
@@ -129,10 +138,36 @@ class MemoryLog:
         """Whether all blocks of a write are here."""
         return write not in self._lacks
 
+    def subscribe(self, callback: Callable[[Applied], None]) -> None:
+        """See `Replica`."""
+        self._subscribers.append(callback)
+
+    def unsubscribe(self) -> None:
+        """Nobody is told of changes any more."""
+        self._subscribers.clear()
+
     def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
         """See `LogState`; nothing waits here, so the sender does not matter."""
         with self._adding:
-            return self._add(entries, blocks)
+            result = self._add(entries, blocks)
+        self._tell((), local=False)
+        return result
+
+    def commit(self, entry: Entry, blocks: Sequence[Block] = ()) -> AddResult:
+        """Add what this node has written."""
+        with self._adding:
+            result = self._add([entry.encode()], [block.data for block in blocks])
+        self._tell(tuple(blocks), local=True)
+        return result
+
+    def _tell(self, blocks: tuple[Block, ...], *, local: bool) -> None:
+        new, completed = tuple(self._new), tuple(self._completed)
+        self._new, self._completed = [], []
+        if new or completed:
+            known = {entry.hash for entry in new}
+            applied = Applied(new, blocks, tuple(hash for hash in completed if hash not in known), local)
+            for callback in self._subscribers:
+                callback(applied)
 
     def _add(self, entries: Sequence[bytes], blocks: Sequence[bytes]) -> AddResult:
         accepted = 0
@@ -145,6 +180,7 @@ class MemoryLog:
                 if entry.hash in self._entries:
                     continue
                 self._add_entry(entry, data)
+                self._new.append(entry)
                 accepted += 1
             except _MissingParent:
                 parents[entry.parent] = None
@@ -231,6 +267,7 @@ class MemoryLog:
     def _check(self, writer: EntryHash) -> None:
         if not self._lacks.get(writer, True):
             del self._lacks[writer]
+            self._completed.append(writer)
 
     def _put(self, hash: EntryHash, value: int) -> None:
         """Put an entry into the tree with this value."""
