@@ -18,12 +18,14 @@ class Digest(NamedTuple):
         entries: how many there are.
         waiting: contents that do not come because there is no room for them, of which the tree does not tell.
         missing: all contents that have not arrived, likewise.
+        lacks: a hash of which contents these are; `ZERO_HASH` where none is missing, or where that is not known yet.
     """
 
     root: bytes
     entries: int
     waiting: int = 0
     missing: int = 0
+    lacks: bytes = ZERO_HASH
 
     def same_entries(self, other: Digest | None) -> bool:
         """Whether the other log has the same entries, whatever contents are missing in either."""
@@ -31,7 +33,16 @@ class Digest(NamedTuple):
 
     def entries_alone(self) -> Digest:
         """The same without the contents, which come while the entries stay."""
-        return self._replace(waiting=0, missing=0)
+        return self._replace(waiting=0, missing=0, lacks=ZERO_HASH)
+
+    def lacks_same(self, other: Digest) -> bool:
+        """Whether the same contents are missing in both logs, as far as both know; perhaps none."""
+        is_known = not self.missing or self.lacks != ZERO_HASH
+        return is_known and (self.missing, self.lacks) == (other.missing, other.lacks)
+
+    def has_contents_of(self, other: Digest) -> bool:
+        """Whether no content is missing here that is there in the other log, if they have the same entries."""
+        return not self.missing or self.lacks_same(other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +144,7 @@ class LogState(Protocol):
         """The hash of the whole tree (28 bytes)."""
 
     def digest(self) -> Digest:
-        """The hash of the whole tree, and the numbers of entries and of contents that wait, at the same moment."""
+        """The log in one line, all of it of the same moment."""
 
     def listing(self, path: Path) -> Listing | None:
         """The listing of `path`; None if the log has no entry of it."""

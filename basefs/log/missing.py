@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from basefs.log.blocks import LISTED, LISTING, Block, BlockPlace, BlockRole, Encoded, length_below, listed
 from basefs.log.database import Database
-from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
+from basefs.log.hashes import HASH_SIZE, SUM_MASK, BlockHash, EntryHash, addend, sha224, sum_hash
 from basefs.log.placement import Placed
 from basefs.log.remembered import Remembered
 
@@ -115,7 +115,8 @@ class BlockStore:
         self._moved_at = 0.0
         #: When all that stopped was last asked for again.
         self._asked_at = 0.0
-        self._lacking_hash: bytes | None = None
+        #: The sum of the writes that are wanted, `None` until somebody asks.
+        self._lacking_sum: int | None = None
 
     def load(self) -> None:
         """Load the state in memory."""
@@ -125,7 +126,7 @@ class BlockStore:
         self._lacking = states.count(WriteState.WANTED)
         self._withheld = states.count(WriteState.WITHHELD)
         self._surveys.clear()
-        self._lacking_hash = None
+        self._lacking_sum = None
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 
@@ -191,11 +192,21 @@ class BlockStore:
         return self._lacking
 
     def lacking_hash(self) -> bytes:
-        """A hash of the writes that are not complete of those that should be; empty if there are none."""
-        if self._lacking_hash is None:
-            lacking = sorted(entry for entry, state in self._states.items() if state is WriteState.WANTED)
-            self._lacking_hash = sha224(b"".join(lacking)) if lacking else b""
-        return self._lacking_hash
+        """A hash of the writes that are not complete of those that should be; `ZERO_HASH` if there are none."""
+        if self._lacking_sum is None:
+            self._lacking_sum = sum(map(addend, self.wanted())) & SUM_MASK
+        return sum_hash(self._lacking_sum)
+
+    def _count_lacking(self, entry: EntryHash, step: int) -> None:
+        """A write is wanted from now on (1), or no longer (-1)."""
+        self._lacking += step
+        if step and self._lacking_sum is not None:
+            # One addition, however many are wanted: while a filesystem is fetched each transaction changes that.
+            self._lacking_sum = (self._lacking_sum + step * addend(entry)) & SUM_MASK
+
+    def wanted(self) -> list[EntryHash]:
+        """The writes that are not complete of those that should be."""
+        return [entry for entry, state in self._states.items() if state is WriteState.WANTED]
 
     @property
     def withheld(self) -> int:
@@ -229,10 +240,9 @@ class BlockStore:
 
     def _set_state(self, entry: EntryHash, state: WriteState) -> None:
         was = self._states[entry]
-        self._lacking += (state is WriteState.WANTED) - (was is WriteState.WANTED)
+        self._count_lacking(entry, (state is WriteState.WANTED) - (was is WriteState.WANTED))
         self._withheld += (state is WriteState.WITHHELD) - (was is WriteState.WITHHELD)
         self._states[entry] = state
-        self._lacking_hash = None
         self._db.execute("UPDATE waiting SET state = ? WHERE entry = ?", (state, entry))
 
     def _want(self, entry: EntryHash, encoded: Encoded) -> list[EntryHash]:
@@ -267,8 +277,7 @@ class BlockStore:
             return []
         self._db.execute("DELETE FROM waiting WHERE entry = ?", (entry,))
         del self._states[entry]
-        self._lacking -= 1
-        self._lacking_hash = None
+        self._count_lacking(entry, -1)
         return [entry]
 
     # -- what is missing ----------------------------------------------------------------------------------------------

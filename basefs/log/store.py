@@ -134,7 +134,8 @@ class Store:
 
     def _digest(self) -> Digest:
         missing = self.blocks.lacking
-        return Digest(self.paths.root_hash(), self.entry_count(), missing if self.blocks.lacks_room else 0, missing)
+        waiting = missing if self.blocks.lacks_room else 0
+        return Digest(self.paths.root_hash(), self.entry_count(), waiting, missing, self.blocks.lacking_hash())
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:

@@ -49,7 +49,7 @@ def status(target: str | None, as_json: bool) -> None:
     """Show the status of the filesystem NAME on this node, or of all filesystems.
 
     A filesystem that is not running has a shorter status. IN STEP counts the members that confirmed within the last
-    two seconds that they have the same log and its contents, out of all that have not left. 'basefs doctor' checks the
+    two seconds that they have the same log and contents, out of all that have not left. 'basefs doctor' checks the
     machine itself.
     """
     home = Home.from_environment()
@@ -164,8 +164,12 @@ def _some(names: Iterable[str]) -> str:
 def _contents(name: str, status: Status) -> str:
     summary = status.summary
     text = f"{counted(summary.entries, 'entry')}, {counted(summary.blocks, 'block')}"
-    if summary.incomplete:
-        text += f"; {counted(summary.incomplete, 'content')} incomplete: 'basefs blocks {name}' lists them"
+    newest = lost_in_words(status)
+    if newest:
+        text += f"; no member that answers has the content of {newest}: write it again ('basefs doctor {name}')"
+    elif summary.incomplete:
+        more = ", which no member that answers has" if status.lost_contents else ""
+        text += f"; {counted(summary.incomplete, 'content')} incomplete{more}: 'basefs blocks {name}' lists them"
     if status.limit_reached:
         text += (
             f"; those of other nodes wait, {status.limit_reached} is reached: 'basefs doctor {name}' says what to do"
@@ -175,6 +179,11 @@ def _contents(name: str, status: Status) -> str:
     if summary.pending is not None and summary.pending.unpublished:
         text += f"; {counted(summary.pending.unpublished, 'name')} not published yet"
     return text
+
+
+def lost_in_words(status: Status) -> str:
+    """The files of which no member that answers has the newest content, '' if there are none."""
+    return _some(dict.fromkeys(one.path for one in status.lost_contents if one.newest))
 
 
 def _latest(latest: LatestEntry | None) -> str:

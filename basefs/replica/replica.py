@@ -552,8 +552,8 @@ class Replica:
         """The root hash, or where contents are missing another one: what is shown follows from it."""
         with self._lock:
             # Both of one commit: of two, it would say that contents are shown which are not.
-            root, lacking = self._store.committed.root, self._store.blocks.lacking_hash()
-        return sha224(root + lacking) if lacking else root
+            root, lacks = self._store.committed.root, self._store.committed.lacks
+        return root if lacks == ZERO_HASH else sha224(root + lacks)
 
     def _knows_needs(self) -> bool:
         """Whether it is known which contents are needed, of the log as it is now."""
@@ -933,7 +933,7 @@ class Replica:
         """See `LogState`.  A content counts as missing until it is known whether it is needed."""
         digest = self._store.committed
         withheld = 0 if self._knows_needs() else self._store.blocks.withheld
-        return digest._replace(missing=digest.missing + withheld) if withheld else digest
+        return digest._replace(missing=digest.missing + withheld, lacks=ZERO_HASH) if withheld else digest
 
     def lacking(self) -> int:
         """How many contents are needed and not here, as far as is known."""
@@ -980,6 +980,17 @@ class Replica:
         start = time.monotonic()
         with self._lock:
             return time.monotonic() - start
+
+    def awaited(self) -> list[tuple[Path, Entry, bool]]:
+        """The writes whose contents are needed and not here, by path; and whether they are newer than what it shows."""
+        with self._lock:
+            placed = map(self._store.get, self._store.blocks.wanted())
+            found = [
+                (self._store.paths.path_of(one.path_id), one.entry, self._view.tree.is_newest(one))
+                for one in placed
+                if one is not None
+            ]
+        return sorted(found, key=lambda each: (each[0], each[1].made, each[1].hash))
 
     def incomplete(self) -> list[tuple[Path, Entry, Incomplete]]:
         """The writes whose content is not complete, with their paths; those that changed last first."""

@@ -259,6 +259,16 @@ class Tree:
             return None
         return self._resolve(directory, row.id)
 
+    def is_newest(self, placed: Placed) -> bool:
+        """Whether a write is newer than all that its path shows, by the times of signing."""
+        path = self._store.paths.path_of(placed.path_id)
+        above = self.find(path[:-1])
+        if above is None or placed.directory not in above.outcome.directories:
+            return False
+        node = self.children(above).get(path[-1])
+        outcome = self.absent(above, path[-1]) if node is None else node.outcome
+        return outcome is None or all(tip.made < placed.entry.made for tip in outcome.tips)
+
     def linked(self, target: EntryHash) -> State:
         """The state that a hard link to this entry shows."""
         return self.resolver.linked(target)

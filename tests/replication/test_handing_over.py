@@ -50,6 +50,31 @@ def test_a_content_that_may_turn_out_to_be_needed_is_not_handed_over_before_it_i
         _close(replica)
 
 
+def test_a_content_that_nobody_has_keeps_no_node_from_handing_over(tmp_path: Path) -> None:
+    """Its writer has given away the entry, and no block."""
+    here = make_replica(tmp_path / "here", (ROOT_KEY,), born=genesis((ROOT_KEY, ALICE)))
+    there, theirs = copy_replica(here, tmp_path / "there", (BOB,)), copy_replica(here, tmp_path / "alice", (ALICE,))
+    written = theirs.commit(lambda author: author.write(F, noise(1, 150_000)))
+    here.apply(written.entries, [])
+
+    async def stop() -> None:
+        mine, other = Syncing(here), Syncing(there)
+        async with running(mine, other):
+            other.request((HOST, mine.port), "an entry came", jitter=0.0)
+            await until(lambda: there.digest() == here.digest())
+            assert here.digest().missing == 1
+            await mine.hand_over(lambda: [(HOST, other.port)])
+            assert mine.holder([(HOST, other.port)]) == (HOST, other.port)
+            # One that has got it has something that the other one lacks.
+            while missing := here.missing_blocks(16):
+                here.add([], [raw for _, hash in missing for raw in [theirs.block(hash)] if raw is not None])
+            assert mine.holder([(HOST, other.port)]) is None
+
+    asyncio.run(stop())
+    for replica in (here, there, theirs):
+        _close(replica)
+
+
 def _close(replica: Replica) -> None:
     assert replica.check_view() == []
     replica.close()

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from basefs.daemon.api.messages import GetStatus
+from basefs.daemon.api.messages import GetStatus, Status
 from basefs.daemon.api.services import NodeServices
 from basefs.errors import NoSpace
 from basefs.fs.events.feed import Feed
@@ -28,18 +28,20 @@ from basefs.fs.filesystem import Filesystem
 from basefs.fs.staging.scratch import ScratchNames
 from basefs.gossip.members import TAG_FS, TAG_SYNC, Member, Peer
 from basefs.gossip.service import Gossip
+from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Extensions
 from basefs.log.interface import AddResult, LogState
 from basefs.log.missing import ContentProgress
 from basefs.log.reserve import DiskLimits
 from basefs.log.room import Room
-from basefs.management.status import in_step_in_words
+from basefs.management.status import in_step_in_words, lost_in_words
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.propagation import Propagation
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import SessionContext
 from tests.simulation.loop import PROCESS, Loop, Process, Trace
 from tests.simulation.network import Link, Network
-from tests.support.helpers import ROOT_KEY, copy_replica, make_replica
+from tests.support.helpers import ROOT_KEY, copy_replica, in_blocks, make_replica, noise
 
 #: Seconds after which what is not everywhere is said to be missing, and that the command takes to print the answer.
 PROMISED = 2.0
@@ -180,10 +182,13 @@ class SimulatedNode:
         PROCESS.set(self.process)
         self.replica.commit(lambda author: author.write(path, content))
 
+    async def status(self) -> Status:
+        PROCESS.set(self.process)
+        return await self._services.answer(GetStatus())
+
     async def in_step(self) -> set[str] | None:
         """The hosts that are in step by the words of a status, `None` if the daemon died meanwhile."""
-        PROCESS.set(process := self.process)
-        status = await self._services.answer(GetStatus())
+        process, status = self.process, await self.status()
         await asyncio.sleep(PRINTING)
         if not process.alive:
             return None
@@ -294,6 +299,46 @@ class Play:
             await asyncio.sleep(pause)
             await self._look(here)
         await self._stop()
+
+    async def run_lost_content(self) -> None:
+        """A writer is gone before anybody has a block of what it wrote, and the file is written again."""
+        await self._start()
+        root = self._cluster[0].replica.identity
+        for text, name in ((b"kept", b"f"), (b"kept too", b"h")):
+            await asyncio.create_task(self._cluster[0].write((name,), text))
+        (tip,) = (e for e in map(Entry.decode, self._cluster[0].replica.walk((b"f",))) if e.action is Action.WRITE)
+        blocks = []
+        for parent, name in ((tip.hash, b"f"), (root, b"g")):
+            content = noise(1, 90_000) + name
+            named, more = in_blocks(content, 0)
+            lost = ROOT_KEY.sign(parent, tip.made + 1, Action.WRITE, name, named, Extensions(len(content)))
+            self._cluster[-1].replica.apply([lost], [])
+            blocks += more
+        await self._until_lost({"/f": True, "/g": True})
+        assert {node.replica.read((b"f",)) for node in self._cluster} == {b"kept"}
+        # One of two files is written again, and what nobody has is an old version of it.
+        await asyncio.create_task(self._cluster[0].write((b"f",), b"new"))
+        await self._until_lost({"/f": False, "/g": True})
+        assert {node.replica.read((b"f",)) for node in self._cluster} == {b"new"}
+        # The writer was not gone for ever.
+        self._cluster[0].replica.add([], [block.encode() for block in blocks])
+        await self._until_lost({})
+        await self._stop()
+
+    async def _until_lost(self, wanted: dict[str, bool]) -> None:
+        """All are in step, and know the contents that nobody has."""
+        end = self._loop.time() + 60
+        while True:
+            found = [await node.status() for node in self._cluster]
+            lost = [{one.path: one.newest for one in status.lost_contents} for status in found]
+            words = {in_step_in_words(status.node) for status in found}
+            others = len(self._cluster) - 1
+            if words == {f"with {others} of {others}"} and lost == [wanted] * len(self._cluster):
+                newest = {lost_in_words(status) for status in found}
+                assert newest == {", ".join(path for path in sorted(wanted) if wanted[path])}
+                return
+            assert self._loop.time() < end, (words, lost)
+            await asyncio.sleep(1)
 
     async def _start(self) -> None:
         for node in self._cluster:
@@ -407,6 +452,11 @@ def test_an_answer_is_not_too_old() -> None:
     with playing(3) as (loop, play):
         loop.run_until_complete(play.run_old_answers())
         assert play.said
+
+
+def test_nodes_that_lack_what_nobody_has_are_in_step_and_say_so() -> None:
+    with playing(3) as (loop, play):
+        loop.run_until_complete(play.run_lost_content())
 
 
 @pytest.mark.logs("disk full")

@@ -85,7 +85,8 @@ class MemoryLog:
 
     def digest(self) -> Digest:
         """See `LogState`."""
-        return Digest(self.root_hash(), len(self._entries), 0, len(self._lacks))
+        lacks = sum_hash(sum(map(addend, self._lacks)) & SUM_MASK)
+        return Digest(self.root_hash(), len(self._entries), 0, len(self._lacks), lacks)
 
     def path_hash(self, path: Path) -> bytes:
         """See `LogState`."""

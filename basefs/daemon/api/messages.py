@@ -732,11 +732,24 @@ class RunningNode:
 
 
 @dataclass(frozen=True, slots=True)
+class LostContent:
+    """A content that no member has that answers.
+
+    `newest`: whether it is newer than what its path shows, so that to write the file again would replace it.
+    """
+
+    path: str
+    entry: str
+    newest: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The summary, the newest entry, conflicts, this node's keys, and where they may write.
 
     `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
-    that show something else although their log is equal.
+    that show something else although their log is equal.  `lost_contents`: the incomplete ones, if
+    none of the members that answer has any of them.
     """
 
     summary: Summary = field(metadata=INLINE)
@@ -746,6 +759,7 @@ class Status:
     differing: list[OtherView]
     fingerprints: list[str]
     may_write: list[str]
+    lost_contents: list[LostContent] = field(default_factory=list)
     node: RunningNode | None = field(default=None, metadata=INLINE)
 
 

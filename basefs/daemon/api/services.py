@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ from basefs.daemon.api.messages import (
     ListNames,
     ListPending,
     LivePath,
+    LostContent,
     NameEntry,
     NetworkState,
     NodeClock,
@@ -158,6 +159,10 @@ class LogServices:
                 }
             ),
         )
+
+    def awaited(self) -> list[LostContent]:
+        """The contents that are needed and not here."""
+        return [LostContent(to_text(path), entry.hash.hex(), newest) for path, entry, newest in self._replica.awaited()]
 
     def _conflicts(self) -> int:
         """The number of conflicts, counted anew only when the log has changed."""
@@ -286,10 +291,11 @@ class NodeServices:
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
             members = None if self._network is None else list((await self._members(*self._network)).values())
+            lost = await self._in_thread(self._log.awaited) if _all_lack_the_same(found, members or ()) else []
             asked = "" if self._network is None else self._network[0].requested_key
             asks = fingerprint_of(bytes.fromhex(asked)).hex() if asked else None
             node = RunningNode(self._started, self._replica.room.is_short(), members, asks)
-            found = dataclasses.replace(found, node=node)
+            found = dataclasses.replace(found, node=node, lost_contents=lost)
         else:
             found = await self._in_thread(lambda: self._answer_from_log(request))
         answer: Answer = found
@@ -444,6 +450,13 @@ class NodeServices:
         if self._network is None:
             raise Unsupported("this node runs with --single-node: it has no cluster")
         return self._network
+
+
+def _all_lack_the_same(status: Status, members: Iterable[ClusterMember]) -> bool:
+    """Whether contents are missing here, and in all members that answer."""
+    others = [one for one in members if one.same_filesystem and not one.own and one.status == "alive"]
+    in_step = all(one.lag is not None and one.lag.in_step for one in others)
+    return bool(status.summary.incomplete and others and in_step and not status.limit_reached)
 
 
 def _but(member: Member, addresses: list[str]) -> list[str]:

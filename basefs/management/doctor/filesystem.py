@@ -38,6 +38,7 @@ from basefs.management.grant import permission
 from basefs.management.members import clones_in_words, namesakes_in_words
 from basefs.management.output import SHORT, counted, printable
 from basefs.management.session import client, connections
+from basefs.management.status import lost_in_words
 
 #: Seconds that the others have to tell their time: in Serf's wan profile a question takes up to 2 s to reach all.
 CLOCK_PATIENCE = 6.0
@@ -119,7 +120,11 @@ class FilesystemExamination:
             yield problem(
                 "disk", what, f"{room}, or change it in {self._home.settings_path} and start {self._name} again"
             )
-        elif status.summary.incomplete:
+        elif newest := lost_in_words(status):
+            what = f"no member of {self._name} that answers has the content of {newest}"
+            remedy = "start the machine that wrote it; if it is gone, write the file again, or 'basefs revert' it"
+            yield note("log", what, remedy)
+        elif status.summary.incomplete and not status.lost_contents:
             what = f"{self._name} has {counted(status.summary.incomplete, 'incomplete content')} here"
             yield note("log", what, f"basefs blocks {self._name}; they arrive once a node that has them is connected")
 

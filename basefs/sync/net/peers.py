@@ -207,13 +207,13 @@ class Lag:
 
     Attributes:
         in_step: the peer has told a moment ago that it has all that is here, and nothing else, but for entries that may
-            be on their way.  Not where contents are missing there.
+            be on their way.  Of contents both may lack the same: nobody can get them from either.
         behind: entries that the peer lacks, at least.
         ahead: entries that it has and this node lacks, at least.
         since: seconds since the first of them was here, or since the difference was found; `None` without one.
-        missing: contents that have not arrived at the peer.
+        missing: contents that have not arrived at the peer, unless the same are missing here.
         waiting: those that it has no room for.
-        incomplete: contents are missing on this node, of logs that are equal otherwise.
+        incomplete: contents are missing on this node that the peer has, of logs that are equal otherwise.
     """
 
     in_step: bool = False
@@ -264,12 +264,15 @@ class Contact:
         if self.log is None:
             return None
         left = past.left(self.log)
-        same, waiting, missing = self.log.same_entries(ours), self.log.waiting, self.log.missing
+        same, waiting = self.log.same_entries(ours), self.log.waiting
+        missing = 0 if self.log.lacks_same(ours) else self.log.missing
         lacks_nothing = same or (left is not None and now - left <= ON_THE_WAY_SECONDS)
         # What it had when it was asked is here.
-        brings_nothing = self.asked is not None and (self.asked.same_entries(ours) or past.left(self.asked) is not None)
-        if lacks_nothing and brings_nothing and not missing and now - self.asked_at <= FRESH_SECONDS:
-            return Lag(in_step=True)
+        asked = self.asked
+        brings_nothing = asked is not None and (asked.same_entries(ours) or past.left(asked) is not None)
+        if asked and lacks_nothing and brings_nothing and not missing and now - self.asked_at <= FRESH_SECONDS:
+            is_whole = not ours.missing or (self.log.lacks_same(ours) and asked.lacks_same(ours))
+            return Lag(in_step=is_whole, incomplete=not is_whole)
         if same:
             return Lag(missing=missing, waiting=waiting, since=now - self.missing_at if missing else None)
         behind = max(ours.entries - self.log.entries, 0)

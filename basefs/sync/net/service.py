@@ -183,7 +183,8 @@ class SyncService:
         """The first that has told that it has everything that is here, contents included: logs only grow."""
         ours = self._state.digest()
         logs = ((peer, self.contact(peer).log) for peer in peers)
-        return next((peer for peer, log in logs if log and log.same_entries(ours) and not log.missing), None)
+        whole = (peer for peer, log in logs if log and log.same_entries(ours) and log.has_contents_of(ours))
+        return next(whole, None)
 
     # Sessions
 
@@ -413,12 +414,7 @@ class SyncService:
 
     def lag(self, address: Address) -> Lag | None:
         """How far a peer and this node are apart, `None` if unknown; call `confirm` before."""
-        ours = self._state.digest()
-        lag = self._shared.contacts.lag(address, ours, asyncio.get_running_loop().time())
-        if lag is not None and lag.in_step and ours.missing:
-            # Nodes that lack contents have equal trees all the same.
-            return Lag(incomplete=True)
-        return lag
+        return self._shared.contacts.lag(address, self._state.digest(), asyncio.get_running_loop().time())
 
     async def confirm(self, peers: Iterable[Address]) -> None:
         """Ask peers for their logs, except those whose last answer will count as long as others may take to answer.

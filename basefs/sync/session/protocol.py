@@ -509,7 +509,7 @@ class SyncProtocol:
                 self._greeted(Hash(VERSION, self._log.identity, self._greeted_with.entries_alone(), port))
                 self._close = Close(0, self._greeted_with)
                 # Equal entries do not mean equal contents.
-                self._queue.ask([*self._views.begin(), *self._ask_blocks()])
+                self._queue.ask(self._ask_blocks())
             case Root(log, kept):
                 self._follow(SessionEvent.ROOT)
                 self.peer.tells(log)
@@ -569,10 +569,10 @@ class SyncProtocol:
             self._new_round()
         self._responder.takes, self._responder.gives = not self._is_full, not theirs.full
         wanted = self._ask_blocks()
-        if self.role is Role.INITIATOR:
-            return self._queue.ask(wanted)
-        # Equal entries do not mean equal contents.
         settled = log.same_entries(theirs.log) and theirs.identity == self._log.identity
+        if self.role is Role.INITIATOR:
+            return self._queue.ask([*(self._views.begin() if settled else ()), *wanted])
+        # Equal entries do not mean equal contents.
         if settled and not (wanted or log.missing or self._is_full):
             self._follow(SessionEvent.SETTLE)
             return self._queue.control(encode(Same(self._port)))

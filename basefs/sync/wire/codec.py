@@ -15,7 +15,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from basefs.errors import LocalProtocolError, RemoteProtocolError
 from basefs.log.entries import ROOT_NAME, check_name
-from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash, sha224
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
 from basefs.path import Path
 from basefs.sync.wire.limits import (
@@ -174,8 +174,9 @@ def _refusal(message: Refuse) -> Fields:
 
 
 def _digest(log: Digest) -> Fields:
-    """A root hash and the numbers of entries, of contents that wait and of those that are missing, always together."""
-    return [encode_bytes(log.root), b"%d" % log.entries, b"%d" % log.waiting, b"%d" % log.missing]
+    """A log in one line: root hash, entries, contents that wait and that are missing, and which are missing."""
+    lacks = b"-" if log.lacks == ZERO_HASH else encode_bytes(log.lacks)
+    return [encode_bytes(log.root), b"%d" % log.entries, b"%d" % log.waiting, b"%d" % log.missing, lacks]
 
 
 def _items(ls: Ls) -> Iterable[bytes]:
@@ -241,15 +242,20 @@ def _hash(fields: Fields) -> Hash:
     if version != VERSION:
         # What another version puts behind its number is not ours to judge: the core tells it the reason and closes.
         return Hash(version, bytes(HASH_SIZE), Digest(bytes(HASH_SIZE), 0), 0)
-    _expect(fields, 8, 8)
-    if fields[7] not in (_FULL, b"-"):
+    _expect(fields, 9, 9)
+    if fields[8] not in (_FULL, b"-"):
         raise RemoteProtocolError("HASH ends with 'full' or '-'")
-    log, port = _decode_digest(fields[2:6]), decode_number(fields[6], 65535)
-    return Hash(version, decode_hash(fields[1]), log, port, fields[7] == _FULL)
+    log, port = _decode_digest(fields[2:7]), decode_number(fields[7], 65535)
+    return Hash(version, decode_hash(fields[1]), log, port, fields[8] == _FULL)
 
 
 def _decode_digest(fields: Fields) -> Digest:
-    return Digest(decode_hash(fields[0]), *(decode_number(field, MAX_NUMBER) for field in fields[1:4]))
+    root = decode_hash(fields[0])
+    entries, waiting, missing = (decode_number(field, MAX_NUMBER) for field in fields[1:4])
+    lacks = ZERO_HASH if fields[4] == b"-" else decode_hash(fields[4])
+    if fields[4] != b"-" and (lacks == ZERO_HASH or not missing):
+        raise RemoteProtocolError("a log that lacks no content has '-'")
+    return Digest(root, entries, waiting, missing, lacks)
 
 
 def _ls(fields: Fields) -> Ls:
@@ -344,8 +350,8 @@ def _view(fields: Fields) -> View:
 
 
 def _root(fields: Fields) -> Root:
-    _expect(fields, 5, 5)
-    return Root(_decode_digest(fields[:4]), decode_number(fields[4], MAX_KEPT))
+    _expect(fields, 6, 6)
+    return Root(_decode_digest(fields[:5]), decode_number(fields[5], MAX_KEPT))
 
 
 def _same(fields: Fields) -> Same:
@@ -365,7 +371,7 @@ def _word(message: Message) -> Callable[[Fields], Message]:
 
 def _close(fields: Fields) -> Close | Refuse:
     if fields[:1] == [b"OK"]:
-        _expect(fields, 6, 6)
+        _expect(fields, 7, 7)
         return Close(decode_number(fields[1], MAX_NUMBER), _decode_digest(fields[2:]))
     _expect(fields, 3, 3)
     if fields[0] != b"NO" or len(fields[2]) > 3 * _MAX_TEXT:

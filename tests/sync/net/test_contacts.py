@@ -206,9 +206,38 @@ def test_a_node_where_contents_wait_compares_its_entries_alone():
     here = Here()
     here.log = OURS._replace(waiting=2, missing=2)
     here.told(OURS, 10.0, asked_at=10.0)
-    assert here.lag(10.0) == Lag(in_step=True), "the peer has all that is here"
+    assert here.lag(10.0) == Lag(incomplete=True), "the peer has all that is here, and more"
     here.grows(11.0)
     assert here.lag(12.5) == Lag(behind=20, since=1.5)
+
+
+LOST = {"missing": 2, "lacks": b"x" * 28}
+
+
+def test_nodes_that_lack_the_same_contents_are_in_step():
+    here = Here()
+    here.log = OURS._replace(**LOST)
+    here.told(OURS._replace(**LOST), 10.0, asked_at=10.0)
+    assert here.lag(10.0) == Lag(in_step=True)
+    assert here.lag(10.1 + FRESH_SECONDS) == Lag(), "it may have received them since"
+
+
+@pytest.mark.parametrize("theirs", [{"missing": 2, "lacks": b"y" * 28}, {**LOST, "missing": 3}, {"missing": 2}])
+def test_nodes_that_may_lack_different_contents_are_not_in_step(theirs):
+    here = Here()
+    here.log = OURS._replace(**LOST)
+    here.told(OURS._replace(**theirs), 10.0, asked_at=10.0)
+    assert here.lag(12.0) == Lag(missing=theirs["missing"], since=2.0)
+    here.log = OURS._replace(missing=2)
+    assert not here.lag(10.0).in_step, "it is not known here yet which they are"
+
+
+def test_a_later_word_does_not_hide_the_contents_that_a_peer_had_when_it_was_asked():
+    here = Here()
+    here.log = OURS._replace(**LOST)
+    here.told(OURS, 10.0, asked_at=10.0)
+    here.told(OURS._replace(**LOST), 10.1)
+    assert here.lag(10.1) == Lag(incomplete=True), "that word was long on its way"
 
 
 def test_equal_trees_are_not_equal_logs():

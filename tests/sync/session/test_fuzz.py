@@ -25,8 +25,8 @@ CRASHERS = [
     b"HASH \n",
     b"\xff" * 70_000,
     b"CLOSE NO \xff x\n",
-    b"HASH 3 A A 1 0 0 -\n",
-    b"HASH 3 A A 99999999999999999999 0 0 -\n",
+    b"HASH 3 A A 1 0 0 - 0 -\n",
+    b"HASH 3 A A 99999999999999999999 0 0 - 0 -\n",
 ]
 
 

@@ -543,7 +543,7 @@ NOT_FIRST = [
     b"PATH_REQ /",
     b"LS / -",
     b"ENTRIES eA",
-    b"CLOSE OK 0 %s 1 0 0" % encode_bytes(ROOT.hash),
+    b"CLOSE OK 0 %s 1 0 0 -" % encode_bytes(ROOT.hash),
     b"rubbish",
 ]
 
@@ -560,7 +560,7 @@ LATER = [
     b"EOF",
     b"ENTRIES eA",
     GREETING.strip() + b"x",
-    b"CLOSE OK 1 %s 1 0 0" % encode_bytes(ROOT.hash),
+    b"CLOSE OK 1 %s 1 0 0 -" % encode_bytes(ROOT.hash),
     b"BLOCKS_REC %s\nEOF" % encode_bytes(ROOT.hash),
     b"BLOCKS_REC %s\nBLOCKS_REC %s" % ((encode_bytes(ROOT.hash),) * 2),
     b"LS / -\n" * (MAX_REQUESTS + 1),
@@ -581,7 +581,7 @@ def test_close_while_something_is_outstanding():
     core = responder(log)
     greeting = encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"different"), 1), 0))
     assert b"LS / -" in talk(core, greeting)
-    assert b"CLOSE NO protocol" in talk(core, b"CLOSE OK 0 %s 1 0 0\n" % encode_bytes(ZERO_HASH))
+    assert b"CLOSE NO protocol" in talk(core, b"CLOSE OK 0 %s 1 0 0 -\n" % encode_bytes(ZERO_HASH))
 
 
 def test_a_request_after_close_takes_it_back():
@@ -589,7 +589,7 @@ def test_a_request_after_close_takes_it_back():
     assert talk(core, GREETING) == b"SAME 0\n"
     assert core.state is SessionState.SETTLED
     assert talk(core, b"PATH_REQ /\n").count(b"CLOSE OK 1") == 1
-    assert talk(core, b"CLOSE OK 0 %s 1 0 0\n" % encode_bytes(ROOT_ALONE)) == b""
+    assert talk(core, b"CLOSE OK 0 %s 1 0 0 -\n" % encode_bytes(ROOT_ALONE)) == b""
     assert core.state is SessionState.DONE and core.result.equal
 
 

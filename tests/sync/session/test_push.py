@@ -213,7 +213,7 @@ def test_either_side_may_leave(leaver):
         encode(Hash(VERSION, ROOT.hash, Digest(bytes(HASH_SIZE), 0), 1)),
         b"SAME 1\n",
         b"WAIT\n",
-        b"ROOT x 1 0 0 1\n",
+        b"ROOT x 1 0 0 - 1\n",
     ],
 )
 def test_what_has_no_place_in_it_ends_it(line):
