@@ -10,7 +10,9 @@ with an even one, which may change what the entry means.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log import varint
@@ -75,8 +77,7 @@ class Recovery:
     signatures: tuple[tuple[int, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Extensions:
+class Extensions(NamedTuple):
     """The optional fields of an entry.
 
     Attributes:
@@ -132,59 +133,47 @@ class Extensions:
                 raise InvalidEntry("the extensions of an entry are cut off or out of order")
             last = number
             values[number] = data[start:at]
-        known = (values.pop(number, None) for number in (_MTIME, _SIZE, _QUOTA, _OPEN, _RECOVERY_KEYS, _RECOVERY))
-        mtime, size, quota, is_open, recovery_keys, recovery = known
-        for number in values:
+        unknown = [(number, value) for number, value in values.items() if number not in _KNOWN]
+        for number, _ in unknown:
             if number % 2 == 0:
                 raise UnsupportedEntry(f"an entry with extension {number}")
-        return cls(
-            _size(size),
-            _mtime(mtime),
-            _quota(quota),
-            tuple(values.items()),
-            _is_open(is_open),
-            _recovery_keys(recovery_keys),
-            _recovery(recovery),
-        )
+            del values[number]
+        known: dict[str, Any] = {}
+        for number, value in values.items():
+            name, parse = _KNOWN[number]
+            known[name] = parse(value)
+        return cls(unknown=tuple(unknown), **known)
 
 
 NO_EXTENSIONS = Extensions()
 
 
-def _mtime(value: bytes | None) -> int | None:
-    if value is None:
-        return None
+def _mtime(value: bytes) -> int:
     if len(value) != _TIME.size:
         raise InvalidEntry(f"a modification time has {_TIME.size} bytes")
     mtime: int = _TIME.unpack(value)[0]
     return mtime
 
 
-def _size(value: bytes | None) -> int:
-    if value is None:
-        return 0
+def _size(value: bytes) -> int:
     if not 0 < len(value) <= 6 or value[0] == 0:
         raise InvalidEntry("a size has up to 6 bytes and no leading zero")
     return int.from_bytes(value, "big")
 
 
-def _quota(value: bytes | None) -> Quota | None:
-    if value is None:
-        return None
+def _quota(value: bytes) -> Quota:
     if len(value) != _LIMITS.size:
         raise InvalidEntry(f"a quota has {_LIMITS.size} bytes")
     return Quota(*_LIMITS.unpack(value))
 
 
-def _is_open(value: bytes | None) -> bool:
+def _is_open(value: bytes) -> bool:
     if value:
         raise InvalidEntry("the mark of an open filesystem has no value")
-    return value is not None
+    return True
 
 
-def _recovery_keys(value: bytes | None) -> RecoveryKeys | None:
-    if value is None:
-        return None
+def _recovery_keys(value: bytes) -> RecoveryKeys:
     count, rest = divmod(len(value) - 1, PUBLIC_KEY_SIZE)
     if rest or not 0 < count <= MAX_RECOVERY_KEYS or not 0 < value[0] <= count:
         raise InvalidEntry(f"recovery keys are 1 to {MAX_RECOVERY_KEYS}, and a threshold of at most their number")
@@ -194,9 +183,7 @@ def _recovery_keys(value: bytes | None) -> RecoveryKeys | None:
     return RecoveryKeys(value[0], publics)
 
 
-def _recovery(value: bytes | None) -> Recovery | None:
-    if value is None:
-        return None
+def _recovery(value: bytes) -> Recovery:
     size = 1 + _SIGNATURE_SIZE
     number, signed = int.from_bytes(value[:_NUMBER_SIZE], "big"), value[_NUMBER_SIZE:]
     count, rest = divmod(len(signed), size)
@@ -207,3 +194,14 @@ def _recovery(value: bytes | None) -> Recovery | None:
     if indexes != sorted(set(indexes)):
         raise InvalidEntry("the signatures of a recovery are in the order of the recovery keys, one of each")
     return Recovery(number, signatures)
+
+
+#: Number of an extension -> its field of `Extensions`, and the parser of its value.
+_KNOWN: dict[int, tuple[str, Callable[[bytes], object]]] = {
+    _MTIME: ("mtime", _mtime),
+    _SIZE: ("size", _size),
+    _QUOTA: ("quota", _quota),
+    _OPEN: ("is_open", _is_open),
+    _RECOVERY_KEYS: ("recovery_keys", _recovery_keys),
+    _RECOVERY: ("recovery", _recovery),
+}

@@ -623,7 +623,7 @@ class Replica:
             if hash in known:
                 continue
             try:
-                decoded.append(Entry.decode(raw))
+                decoded.append(Entry.decode(raw, hash))
             except InvalidEntry as error:
                 rejected.append(str(error))
                 unsupported += isinstance(error, UnsupportedEntry)
