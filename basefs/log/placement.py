@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from basefs.errors import InvalidEntry
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
@@ -39,8 +39,7 @@ def kind_of(action: Action, parent: Action | None) -> EntryKind:
     return EntryKind.SUCCESSOR
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """An entry and its place.
 
     Attributes:
@@ -57,7 +56,7 @@ class Placed:
     path_id: int
     directory: EntryHash
     above: int = 0
-    is_first: bool = field(default=False, compare=False)
+    is_first: bool = False
 
 
 def place_root(entry: Entry) -> Placed:

@@ -17,7 +17,6 @@ import logging
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from basefs.errors import DamagedLog, InvalidEntry
@@ -387,7 +386,7 @@ class Store:
             return None
         placed = place_behind(entry, parent)
         if placed.path_id == NEW_PATH and (row := self.paths.find(placed.above, entry.name)) is not None:
-            return replace(placed, path_id=row.id)
+            return placed._replace(path_id=row.id)
         return placed
 
     def insert(self, placed: Placed, *, now: float, complete: bool = False, needed: bool = True) -> Placed:
@@ -398,11 +397,11 @@ class Store:
         entry = placed.entry
         if placed.path_id == NEW_PATH:
             # `place` has found no such path, and nothing came in between.
-            placed = replace(placed, path_id=self.paths.make(placed.above, entry.name), is_first=True)
+            placed = placed._replace(path_id=self.paths.make(placed.above, entry.name), is_first=True)
         data = entry.encode()
         cursor = self._db.execute(
             "INSERT INTO entries (hash, parent, kind, path, directory, data, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (entry.hash, entry.parent, placed.kind, placed.path_id, placed.directory, data, checksum_of(data)),
+            (entry.hash, entry.parent, int(placed.kind), placed.path_id, placed.directory, data, checksum_of(data)),
         )
         assert cursor.lastrowid is not None
         self.arrivals.note(cursor.lastrowid, now)

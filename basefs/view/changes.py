@@ -10,7 +10,7 @@ Invariant: applying the changes to a model of the loaded paths gives the loaded 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from basefs.log.entries import Entry
 from basefs.path import Path
@@ -52,7 +52,7 @@ class Change:
 
 def visible(state: State) -> State:
     """A state without the parts that only the log shows: two that look alike are equal."""
-    return replace(state, link=None, origin=None if state.kind is Kind.DIRECTORY else state.origin)
+    return state._replace(link=None, origin=None if state.kind is Kind.DIRECTORY else state.origin)
 
 
 def in_order(changes: Iterable[Change]) -> list[Change]:

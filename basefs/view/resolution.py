@@ -546,8 +546,8 @@ class Resolver:
         if all(
             self.may_change(link.fingerprint, file) for file in {file.origin: file for file in (then, now)}.values()
         ):
-            return replace(now, link=target)
-        return replace(then, link=link.hash, origin=link.hash)
+            return now._replace(link=target)
+        return then._replace(link=link.hash, origin=link.hash)
 
     @property
     def has_quotas(self) -> bool:

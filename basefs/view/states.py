@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from basefs.errors import InvalidEntry
 from basefs.log.entries import Action, Entry
@@ -30,8 +30,7 @@ class Kind(enum.Enum):
     SYMLINK = "symlink"
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """The state of a path after an entry.
 
     Attributes:
@@ -135,12 +134,12 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
                 return before
             mtime = before.mtime if entry.extensions.mtime is None else entry.extensions.mtime
             if before.kind in (Kind.FILE, Kind.DIRECTORY):
-                return replace(before, mode=mode, owner=owner, mtime=mtime)
+                return before._replace(mode=mode, owner=owner, mtime=mtime)
             if before.kind is Kind.SYMLINK:
-                return replace(before, owner=owner, mtime=mtime)
+                return before._replace(owner=owner, mtime=mtime)
             if before.remains is not None:
                 # A deleted directory in which something lives.
-                return replace(before, remains=step(before.remains, entry, complete=complete))
+                return before._replace(remains=step(before.remains, entry, complete=complete))
             return before
         case Action.ACK | Action.XATTR:
             return before

@@ -314,7 +314,7 @@ class Walk:
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             state = self.states.get(target, UNKNOWN)
-            return self._parted(state if state.kind is Kind.ABSENT else replace(state, mtime=entry.mtime), entry)
+            return self._parted(state if state.kind is Kind.ABSENT else state._replace(mtime=entry.mtime), entry)
         complete = entry.action is not Action.WRITE or self._others.is_complete(placed)
         state = step(before, entry, complete=complete)
         return self._parted(state, entry) if entry.action is Action.MODE else state
@@ -322,7 +322,7 @@ class Walk:
     def _parted(self, state: State, entry: Entry) -> State:
         """The state after a change of a hard link: a file of its own if the key may not write at the file's path."""
         is_same = state.link is None or self._others.may_change(entry.fingerprint, state)
-        return state if is_same else replace(state, link=entry.hash, origin=entry.hash)
+        return state if is_same else state._replace(link=entry.hash, origin=entry.hash)
 
     @property
     def _hops(self) -> int:

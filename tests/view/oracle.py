@@ -260,8 +260,8 @@ class Oracle:
         branch = path.branch(self.entries[target])
         now = then if branch is None else branch.state
         if self.may_change(link, then) and self.may_change(link, now):
-            return replace(now, link=target)
-        return replace(then, link=link.hash, origin=link.hash)
+            return now._replace(link=target)
+        return then._replace(link=link.hash, origin=link.hash)
 
     def may_change(self, entry: Entry, file: State) -> bool:
         """Whether the key of an entry may write at the path at which a file began."""
@@ -331,13 +331,13 @@ class Path:
         if entry.action is Action.REVERT:
             target = self.members.get(entry.content)  # type: ignore[call-overload]
             state = UNKNOWN if target is None or not target.action.is_state else self.state(target)
-            state = state if state.kind is Kind.ABSENT else replace(state, mtime=entry.mtime)
+            state = state if state.kind is Kind.ABSENT else state._replace(mtime=entry.mtime)
         else:
             complete = entry.action is not Action.WRITE or self.oracle.complete(entry)
             state = step(before, entry, complete=complete)
         if entry.action in (Action.REVERT, Action.MODE) and state.link and not self.oracle.may_change(entry, state):
             # What others may not change parts from their file.
-            return replace(state, link=entry.hash, origin=entry.hash)
+            return state._replace(link=entry.hash, origin=entry.hash)
         return state
 
     def _basis(self) -> bytes | None:
