@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from basefs.errors import DamagedLog, InvalidEntry, LocalProtocolError
-from basefs.log.blocks import Block, Encoded, listed
+from basefs.log.blocks import LISTED, Block, Encoded, listed, root_role
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import fingerprint_of, verify
@@ -289,13 +289,14 @@ class Intake:
     def _insert(self, placed: Placed, is_ours: bool) -> None:
         """Append a verified entry, and what has come of its content."""
         entry = placed.entry
-        is_write = entry.action is Action.WRITE
         # The blocks of this node's own entries are stored before them.
-        needed = is_ours or not is_write or not entry.content or self._needs is None or self._needs(placed)
-        encoded = entry.encoded
-        named = [] if encoded is None or not needed or is_ours else self._store_offered(encoded)
-        self._accept(self._store.insert(placed, now=self.now, complete=is_ours, needed=needed))
-        if encoded is not None and needed and not self._store.is_complete(entry.hash):
+        encoded = None if is_ours else entry.encoded
+        needed = encoded is None or self._needs is None or self._needs(placed)
+        named = [] if encoded is None or not needed else self._store_offered(encoded)
+        # One block is all of a content that is no list.
+        complete = encoded is None or (needed and not named and root_role(encoded.length) not in LISTED)
+        self._accept(self._store.insert(placed, now=self.now, complete=complete, needed=needed))
+        if needed and not complete and not self._store.is_complete(entry.hash):
             self.lacks_blocks = True
             self._append(*self._held(named))
 
@@ -306,10 +307,11 @@ class Intake:
         what the write and these lists name besides, some of which may have come before.
         """
         named: list[BlockHash] = []
-        todo = [] if self._store.blocks.lacks_room else [encoded.place]
+        todo = [encoded.place]
+        takes = not self._store.blocks.lacks_room
         while todo:
             place = todo.pop()
-            block = self._offered.get(place.hash)
+            block = self._offered.get(place.hash) if takes else None
             if block is not None and place.fits(len(block.data)) and not self._store.blocks.expects(place.hash):
                 del self._offered[place.hash]
                 self.new_blocks += self._store.blocks.insert_block(block)

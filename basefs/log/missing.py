@@ -219,12 +219,12 @@ class BlockStore:
 
     def expects(self, hash: BlockHash) -> bool:
         """Whether a wanted write lacks exactly this block."""
-        return _is_missing(self._db, hash)
+        return self._lacking > 0 and _is_missing(self._db, hash)
 
     def open(self, placed: Placed, now: float, complete: bool, needed: bool) -> None:
         """Record what a write waits for, inside a transaction; nothing if it is `complete`, as the caller may know."""
-        encoded = placed.entry.encoded
-        if complete or encoded is None:
+        encoded = None if complete else placed.entry.encoded
+        if encoded is None:
             return
         survey = self._survey(encoded.place)
         if survey.gap is None and survey.length == encoded.length:
