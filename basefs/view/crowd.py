@@ -384,6 +384,9 @@ class Crowds:
         self._known: OrderedDict[int, Crowd | Idlers] = OrderedDict()
         self._size = 0
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def find(self, path_id: int, directories: Collection[EntryHash], authority: Authority) -> Crowd | Idlers | None:
         """What is kept of a path in these incarnations of its directory, with the keys valid there."""
         crowd = self._known.get(path_id)
@@ -421,7 +424,7 @@ class Crowds:
 
     def drop_above(self, path_ids: Iterable[int]) -> None:
         """Forget those of these paths that look at what is below them, where something is another one."""
-        for path_id in path_ids if self._known else ():
+        for path_id in path_ids:
             crowd = self._known.get(path_id)
             if isinstance(crowd, Idlers) and crowd.looks_below:
                 self.drop(path_id)

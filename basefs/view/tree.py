@@ -360,7 +360,8 @@ class Tree:
                         # The files of links are looked at with the keys that their own ancestors make valid.
                         self._update_links(self._store.links_below(placed.path_id), now)
                     continue
-                self._crowds.drop_above(self._store.paths.upwards(placed.path_id)[1:])
+                if self._crowds:
+                    self._crowds.drop_above(self._store.paths.upwards(placed.path_id)[1:])
                 is_plain = effect is _Effect.APPENDED
                 if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
                     # The keys that count below this directory may have changed, and with them the file that a link
@@ -412,6 +413,9 @@ class Tree:
         is_idle = is_new and placed.entry.hash in self._idle
         if placed.path_id == ROOT_PATH_ID:
             return self._refresh_root(is_idle=is_idle)
+        if self.root.children is None and not self.root.outcome.from_below:
+            # Nobody has looked at anything.
+            return _Effect.RESOLVED
         path = self._store.paths.path_of(placed.path_id)
         directories = self._directories(placed)
         node = self.root
