@@ -26,8 +26,8 @@ MAX_DELTAS = 32
 MOST_DELTAS = 64
 #: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
 _BLOCKS_AT_ONCE = 16
-#: Writes that are known to be complete, about 100 bytes each.
-_REMEMBERED_COMPLETE = 100_000
+#: Deltas that are known to be complete, about 100 bytes each.
+_REMEMBERED_COMPLETE = 20_000
 #: Writes of which it is known how many deltas they are behind a keyframe, about 100 bytes each.
 _REMEMBERED_DEPTHS = 10_000
 
@@ -105,9 +105,10 @@ class Lineages:
         while current is not None and current.entry.hash not in self._complete:
             if not self._store.is_complete(current.entry.hash):
                 return False
-            visited.append(current.entry.hash)
             if current.kind is not EntryKind.SUCCESSOR or is_keyframe(current.entry):
+                # It builds on nothing, which is quick to find out again.
                 break
+            visited.append(current.entry.hash)
             try:
                 base = self.base(current)
             except IncompleteContent:
