@@ -29,6 +29,8 @@ from basefs.log.remembered import Remembered
 log = logging.getLogger(__name__)
 
 MEMORY_CACHE_BYTES = 32 * 1024 * 1024
+#: Bytes that a content in memory takes beside its own.
+_OVERHEAD = 256
 DISK_CACHE_BYTES = 256 * 1024 * 1024
 #: Bytes of the files of large contents; the one that was used last is kept whatever its size.
 FILE_CACHE_BYTES = 1024 * 1024 * 1024
@@ -88,18 +90,28 @@ class ContentCache:
         if len(data) > MEMORY_CACHE_BYTES // 4:
             return
         with self._lock:
-            previous = self._memory.pop(entry, b"")
+            self._drop(entry)
             self._memory[entry] = data
-            self._memory_bytes += len(data) - len(previous)
+            self._memory_bytes += _OVERHEAD + len(data)
             while self._memory_bytes > MEMORY_CACHE_BYTES:
-                _, dropped = self._memory.popitem(last=False)
-                self._memory_bytes -= len(dropped)
+                self._drop(next(iter(self._memory)))
             if on_disk and self._db is not None:
                 try:
                     self._store(self._db, entry, data)
                 except sqlite3.Error:
                     # A full disk must not stop a read.
                     self._db = None
+
+    def drop(self, entries: Iterable[EntryHash]) -> None:
+        """Keep the contents of these writes in memory no longer: their files were removed."""
+        with self._lock:
+            for entry in entries:
+                self._drop(entry)
+
+    def _drop(self, entry: EntryHash) -> None:
+        data = self._memory.pop(entry, None)
+        if data is not None:
+            self._memory_bytes -= _OVERHEAD + len(data)
 
     @staticmethod
     def _store(db: sqlite3.Connection, entry: EntryHash, data: bytes) -> None:

@@ -63,7 +63,7 @@ from basefs.replica.audit import ViewAudit
 from basefs.replica.feed import CommitFeed
 from basefs.view.appearance import Attributes, StatCache
 from basefs.view.author import Author
-from basefs.view.changes import Change
+from basefs.view.changes import Change, removed_contents
 from basefs.view.draft import Draft
 from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
@@ -414,6 +414,7 @@ class Replica:
             if self._feed.delivered == self._feed.last:
                 self._changed.clear()
             self._changed.update((change.path, applied.commit) for change in applied.changes)
+            self._contents.cache.drop(removed_contents(applied.changes))
         if self._live is not None:
             if any(entry.action is Action.LINK for entry in applied.entries):
                 # A link counts for all names of its file, also where nobody has looked.

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from basefs.log.entries import Entry
+from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.view.states import Kind, State
 
@@ -53,6 +54,22 @@ class Change:
 def visible(state: State) -> State:
     """A state without the parts that only the log shows: two that look alike are equal."""
     return state._replace(link=None, origin=None if state.kind is Kind.DIRECTORY else state.origin)
+
+
+def removed_origins(changes: Iterable[Change]) -> set[EntryHash]:
+    """The entries that began what is not shown any more at these paths, and at no other of them."""
+    found = list(changes)
+    before = {change.before.origin for change in found if change.before is not None}
+    after = {change.after.origin for change in found if change.after is not None}
+    return {origin for origin in before - after if origin is not None}
+
+
+def removed_contents(changes: Iterable[Change]) -> set[EntryHash]:
+    """The writes whose contents files had that are not there any more, and that no other of these paths shows."""
+    found = list(changes)
+    before = {change.before.content for change in found if change.before is not None and change.removed}
+    after = {change.after.content for change in found if change.after is not None}
+    return {content for content in before - after if content is not None}
 
 
 def in_order(changes: Iterable[Change]) -> list[Change]:

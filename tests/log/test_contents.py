@@ -239,14 +239,35 @@ def test_a_revert_to_another_path_gives_no_base_for_a_delta(tmp_path: Path) -> N
 
 
 def test_the_memory_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("basefs.log.cache.MEMORY_CACHE_BYTES", 1000)
+    monkeypatch.setattr("basefs.log.cache.MEMORY_CACHE_BYTES", 10_000)
     cache = ContentCache(None)
-    for number in range(100):
-        cache.put(EntryHash(b"%d" % number), bytes(100), on_disk=True)
-    kept = [number for number in range(100) if cache.get(EntryHash(b"%d" % number)) is not None]
-    assert kept == list(range(90, 100))
-    cache.put(EntryHash(b"too large"), bytes(251), on_disk=False)
+    for number in range(200):
+        cache.put(EntryHash(b"%d" % number), bytes(900), on_disk=True)
+    assert in_memory(cache, 200) == list(range(200 - 8, 200))
+    cache.put(EntryHash(b"too large"), bytes(2501), on_disk=False)
     assert cache.get(EntryHash(b"too large")) is None
+    # An empty content takes memory as well.
+    for number in range(200):
+        cache.put(EntryHash(b"%d" % number), b"", on_disk=True)
+    assert in_memory(cache, 200) == list(range(200 - 39, 200))
+    cache.close()
+
+
+def in_memory(cache: ContentCache, count: int) -> list[int]:
+    """Those of the first contents, by their numbers, that are kept."""
+    return [number for number in range(count) if cache.get(EntryHash(b"%d" % number), only_memory=True) is not None]
+
+
+def test_contents_that_were_dropped_leave_their_room_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("basefs.log.cache.MEMORY_CACHE_BYTES", 10_000)
+    cache = ContentCache(None)
+    for number in range(8):
+        cache.put(EntryHash(b"%d" % number), bytes(900), on_disk=False)
+    cache.drop([EntryHash(b"3"), EntryHash(b"unknown"), EntryHash(b"4")])
+    assert in_memory(cache, 8) == [0, 1, 2, 5, 6, 7]
+    for number in (8, 9):
+        cache.put(EntryHash(b"%d" % number), bytes(900), on_disk=False)
+    assert in_memory(cache, 10) == [0, 1, 2, 5, 6, 7, 8, 9]
     cache.close()
 
 

@@ -27,9 +27,13 @@ def _version(attributes: Attributes) -> _Version:
 
 @dataclass(slots=True)
 class _Face:
-    """What this node shows of a file: its number, and times that hold as long as the view shows `of`."""
+    """What this node shows of a file: its number, and times that hold as long as the view shows `of`.
+
+    `parted`: another file has taken along the number that follows from its hash.
+    """
 
     number: int
+    parted: bool
     of: _Version | None = None
     mtime: int = 0
     ctime: int = 0
@@ -59,7 +63,7 @@ class Identities:
 
     def part(self, origin: EntryHash) -> None:
         """Another file has taken the number of this one along: it gets a new one."""
-        self._faces[origin] = _Face(self.new_number())
+        self._faces[origin] = _Face(self.new_number(), parted=True)
 
     def times(self, attributes: Attributes) -> tuple[int, int]:
         """Modification and change time of a file of the view, nanoseconds."""
@@ -82,10 +86,19 @@ class Identities:
     def remember(self, attributes: Attributes, number: int, mtime: int, ctime: int) -> None:
         """Show these times, and this number, until another entry or another node changes the file."""
         assert attributes.origin is not None
-        self._faces[attributes.origin] = _Face(number, _version(attributes), mtime, ctime)
+        face = self._faces.get(attributes.origin)
+        parted = face is not None and face.parted
+        self._faces[attributes.origin] = _Face(number, parted, _version(attributes), mtime, ctime)
         self._faces.move_to_end(attributes.origin)
         if len(self._faces) > MAX_REMEMBERED:
             self._faces.popitem(last=False)
+
+    def forget(self, origin: EntryHash) -> None:
+        """Nothing shows this file any more; what comes back of it has the number that follows from its hash."""
+        face = self._faces.get(origin)
+        self._accessed.pop(self.number(origin), None)
+        if face is not None and not face.parted:
+            del self._faces[origin]
 
     def confirm(self, attributes: Attributes) -> None:
         """Go on showing the times of a directory: its view has changed by what this node has published in it."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -42,7 +43,8 @@ from basefs.log.content import BytesContent, Content
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
 from basefs.path import Path, check_name, display
-from basefs.replica.replica import Attributes, Replica
+from basefs.replica.replica import Applied, Attributes, Replica
+from basefs.view.changes import removed_origins
 from basefs.view.quotas import Use, exceeded
 from basefs.view.seen import Version, follow
 from basefs.view.states import Kind, Owner, State
@@ -105,11 +107,18 @@ class WorkingSet:
         self._clock = clock
         self._listeners: list[Callable[[bool, bool], None]] = []
         self._overruled: list[Callable[[Path, State | None, State], None]] = []
+        #: What began files that the view does not show any more, and of which numbers and times may be kept.
+        self._gone: deque[EntryHash] = deque()
         self.vacancies = Vacancies(self.overlay, self._note_gone, machine.steady)
         self.journal = StagingJournal(replica.directory / DIRECTORY, self.overlay, replica)
         #: Held for a whole sync, so that whoever finds another one syncing waits for it.
         self._syncing = threading.Lock()
         self._load()
+        replica.subscribe(self._on_applied)
+
+    def _on_applied(self, applied: Applied) -> None:
+        # Without the lock: whoever commits may hold it, and wait for this to end.
+        self._gone.extend(removed_origins(applied.changes))
 
     def on_change(self, listener: Callable[[bool, bool], None]) -> None:
         """Have `listener` called after each change; it is given the arguments of `changed`."""
@@ -755,11 +764,22 @@ class WorkingSet:
         self.overlay.drop(path)
 
     def tidy(self) -> None:
-        """Have the journal forget what it needs no longer.  Raises `StoreError`."""
+        """Forget what is needed no longer, here and in the journal.  Raises `StoreError`."""
         with self.lock:
+            self._forget_gone()
             # What is being published is taken from the journal that it was read from.
             if not self.in_flight:
                 self.journal.tidy()
+
+    def _forget_gone(self) -> None:
+        """Let go of the identities of removed files that nobody has open."""
+        used = {*self.by_origin, *(inode.origin for inode in (*self.opened, *self.hidden.values()))}
+        for _ in range(len(self._gone)):
+            origin = self._gone.popleft()
+            if origin in used:
+                self._gone.append(origin)
+            else:
+                self.identities.forget(origin)
 
     @property
     def is_durable(self) -> bool:

@@ -1,0 +1,125 @@
+"""Numbers and times of files: stable while somebody can look at them, and kept no longer."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+
+from basefs.fs.staging.identity import Identities
+from basefs.log.hashes import EntryHash
+from tests.fs.local import Local
+from tests.support.helpers import noise, path
+
+
+def by_hash(origin: EntryHash | None) -> int:
+    """The number that follows from the entry that began a file."""
+    return Identities().number(origin)
+
+
+def number(local: Local, text: str) -> int:
+    """st_ino."""
+    return local.fs.metadata.stat(path(text)).number
+
+
+def end_moment(local: Local) -> None:
+    """What happens every 100 ms."""
+    local.fs.keep_durable()
+
+
+def remove_elsewhere(local: Local, text: str) -> None:
+    """Another node removes a file."""
+    local.replica.commit(lambda author: author.remove(path(text), directory=False))
+    end_moment(local)
+
+
+def bring_back(local: Local, text: str, entry: EntryHash) -> None:
+    """`basefs revert` to an entry."""
+    local.replica.commit(lambda author: author.reverter.path(path(text), entry))
+    end_moment(local)
+
+
+def test_an_open_file_that_another_node_removes_keeps_number_and_times(local: Local) -> None:
+    local.save("/f", b"text")
+    local.publish()
+    local.fs.metadata.set_mode(path("/f"), 0o600)
+    local.publish()
+    before = local.fs.metadata.stat(path("/f"))
+    handle = local.fs.files.open(path("/f"), os.O_RDONLY)
+    inode = local.fs.files.inode_of(handle)
+    remove_elsewhere(local, "/f")
+    after = local.fs.metadata.stat_inode(inode)
+    assert (after.number, after.mtime, after.ctime) == (before.number, before.mtime, before.ctime)
+    local.fs.files.release(handle)
+
+
+def test_a_removed_file_is_forgotten_once_it_is_closed(local: Local) -> None:
+    local.save("/f", b"text")
+    local.publish()
+    shown = local.replica.attributes(path("/f"))
+    made_here = number(local, "/f")
+    handle = local.fs.files.open(path("/f"), os.O_RDONLY)
+    remove_elsewhere(local, "/f")
+    local.fs.files.release(handle)
+    end_moment(local)
+    bring_back(local, "/f", shown.entry)
+    assert local.replica.attributes(path("/f")).origin == shown.origin
+    assert number(local, "/f") == by_hash(shown.origin) != made_here
+
+
+def test_a_file_that_is_removed_here_is_forgotten(local: Local) -> None:
+    local.save("/f", b"text")
+    local.publish()
+    shown = local.replica.attributes(path("/f"))
+    local.fs.namespace.unlink(path("/f"))
+    local.publish()
+    bring_back(local, "/f", shown.entry)
+    assert number(local, "/f") == by_hash(shown.origin)
+
+
+def test_a_file_that_loses_one_of_its_names_or_moves_keeps_its_number(local: Local) -> None:
+    local.save("/f", b"text")
+    local.fs.namespace.make_link(path("/g"), path("/f"))
+    local.publish()
+    made_here = number(local, "/f")
+    remove_elsewhere(local, "/f")
+    assert number(local, "/g") == made_here
+    local.replica.commit(lambda author: author.rename(path("/g"), path("/h")))
+    end_moment(local)
+    assert number(local, "/h") == made_here != by_hash(local.replica.attributes(path("/h")).origin)
+
+
+def test_what_comes_back_does_not_get_a_number_that_another_file_has_taken_along(local: Local) -> None:
+    local.fs.namespace.make_directory(path("/d"), 0o755)
+    local.publish()
+    local.replica.commit(lambda author: author.write(path("/f"), b"old"))
+    local.save("/f", b"new")
+    local.replica.commit(lambda author: author.rename(path("/f"), path("/d/f")))
+    local.publish()
+    moved = local.replica.attributes(path("/d/f"))
+    assert number(local, "/f") == by_hash(moved.origin) != number(local, "/d/f")
+    remove_elsewhere(local, "/d/f")
+    bring_back(local, "/d/f", moved.entry)
+    assert local.replica.attributes(path("/d/f")).origin == moved.origin
+    assert number(local, "/d/f") != number(local, "/f")
+
+
+def test_contents_of_files_that_come_and_go_leave_the_memory(local: Local) -> None:
+    size, count = 32 * 1024, 250
+
+    def come_and_go(first: int) -> None:
+        for each in range(first, first + count):
+            local.save(f"/job{each}", noise(each, size))
+        local.publish()
+        for each in range(first, first + count):
+            local.fs.namespace.unlink(path(f"/job{each}"))
+        local.publish()
+        end_moment(local)
+
+    come_and_go(0)
+    tracemalloc.start()
+    try:
+        come_and_go(count)
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < size * count // 4
