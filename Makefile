@@ -22,7 +22,7 @@ AGAIN = echo "The failed tests once more, one at a time; what passes now is dist
   $(PYTHON) -m pytest -v --last-failed --last-failed-no-failures none -m 'not alone'
 
 .PHONY: help install demo check pythons test test-pythons simulate lint format bench bench-fs bench-log bench-contents \
-  bench-growth bench-churn bench-hostile bench-net posix saving eval storm man pins deb test-deb captures clean
+  bench-growth bench-churn bench-hostile bench-net bench-scale posix saving eval storm man pins deb test-deb captures clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo "make bench-growth    measure the growth of the log by each kind of edit"
 	@echo "make bench-hostile   measure what a key holder costs others by entries that no honest node writes"
 	@echo "make bench-net       measure changes on 30 nodes, in time and bytes; partitions, new nodes, idle cost"
+	@echo "make bench-scale     measure simulated clusters of up to 10 000 nodes: changes, partitions, machines that come and go"
 	@echo "make eval            repeat the experiments of the paper (EVAL='--quick': half an hour) and report"
 	@echo "make posix           run public test programs on a mount (pjdfstest and fsx if there is cargo)"
 	@echo "make saving          measure each way to save, for docs/saving.md"
@@ -164,6 +165,9 @@ bench-hostile: install
 bench-net: install
 	@sh install.sh --check-root "make bench-net"
 	@$(PYTHON) -m eval.bench_net
+
+bench-scale: $(VENV)/.checkable
+	@$(PYTHON) -m eval.bench_scale
 
 # Programs that cargo brings, if there is one: Debian's own may be too old for them.
 posix: install
