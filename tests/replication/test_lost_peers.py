@@ -20,6 +20,7 @@ from basefs.gossip.members import Peer
 from basefs.replication.propagation import Propagation
 from basefs.replication.scheduler import LIMIT
 from basefs.sync.net.service import SyncService
+from basefs.sync.net.transport import DEFAULT_TIMING, SessionContext, SessionTiming
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
 from tests.support.asynchronous import run, until
@@ -37,7 +38,8 @@ class Node:
         calls: what it has told Serf.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, timing: SessionTiming = DEFAULT_TIMING) -> None:
+        self._timing = timing
         self.ends: list[tuple[tuple[str, int], Reason]] = []
         self.calls: list[tuple[str, Any]] = []
         self.replica = make_replica(directory)
@@ -45,7 +47,8 @@ class Node:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.propagation = Propagation(self.replica, loop, 4, 0.0)
-        self.sync = SyncService(self.replica, (HOST, 0), peers=list, max_sessions=16, listener=self)
+        shared = SessionContext(timing=self._timing)
+        self.sync = SyncService(self.replica, (HOST, 0), peers=list, max_sessions=16, listener=self, shared=shared)
         await self.sync.start()
         gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[], met=lambda address: None)
         self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port))
@@ -87,9 +90,9 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def peers(directory: Path) -> AsyncIterator[tuple[Node, Address]]:
+async def peers(directory: Path, timing: SessionTiming = DEFAULT_TIMING) -> AsyncIterator[tuple[Node, Address]]:
     """A node, and where another one with the same log answers."""
-    node = Node(directory / "node")
+    node = Node(directory / "node", timing)
     await node.start()
     other = SyncService(copy_replica(node.replica, directory / "other"), (HOST, 0), peers=list, max_sessions=16)
     await other.start()
@@ -141,10 +144,9 @@ def test_lost_peers_take_no_places_of_sessions(
 
 
 def test_an_address_at_which_nobody_has_answered_is_called_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """A member may name any address as its own, so that each node connects to it."""
-    monkeypatch.setattr("basefs.sync.net.service.FIRST_UNMET", DEADLINE)
     called: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -152,7 +154,7 @@ def test_an_address_at_which_nobody_has_answered_is_called_now_and_then(
         writer.close()
 
     async def main() -> None:
-        async with peers(tmp_path) as (node, other):
+        async with peers(tmp_path, SessionTiming(unmet=(DEADLINE, DEADLINE))) as (node, other):
             elsewhere = await asyncio.start_server(answer, HOST, 0)
             victim = Address(*elsewhere.sockets[0].getsockname())
             node.sees(victim, other)

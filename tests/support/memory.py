@@ -75,6 +75,11 @@ class MemoryLog:
         return list(self._entries)
 
     @property
+    def blocks(self) -> int:
+        """How many blocks it holds."""
+        return len(self._blocks)
+
+    @property
     def identity(self) -> bytes:
         """See `LogState`."""
         return self._identity

@@ -25,6 +25,7 @@ class Syncing:
     Attributes:
         ends: the address and the result of each session.
         gaps: how often a push did not bring all.
+        log: what it keeps in step.
         peers: lists the others; may be replaced.
     """
 
@@ -43,6 +44,7 @@ class Syncing:
         rng = rng or random.Random(1)
         self.ends: list[tuple[Address, Result]] = []
         self.gaps = 0
+        self.log = log
         self.peers = lambda: list(peers)
         self.sync = SyncService(
             log,

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from basefs.sync.net.parties import Parties, Party
 from basefs.sync.net.peers import Address
 from basefs.sync.net.places import Places
-from basefs.sync.net.transport import Session
+from basefs.sync.net.transport import DEFAULT_TIMING, Session
 from basefs.sync.session.push import Notice, PushSession, QueuedPush
 from basefs.sync.session.result import Reason
 from basefs.sync.session.states import Role
@@ -32,8 +32,6 @@ MAX_STANDING_PER_PARTY = 6
 #: Standing sessions that a node opens itself, however many others have opened: those with peers that it has not chosen
 #: may all be with one that passes nothing on.
 OWN_STANDING = 2
-#: Seconds that a session stands which this node opened: a random time in this range, so that the graph keeps changing.
-LIFETIME = (300.0, 600.0)
 
 
 class Acknowledged(enum.Enum):
@@ -61,18 +59,20 @@ class NeighbourSet:
         degree: int,
         is_known: Callable[[Party], bool] = lambda who: True,
         parties: Parties | None = None,
+        lifetime: tuple[float, float] = DEFAULT_TIMING.lifetime,
     ) -> None:
         """`peers` lists where others listen.
 
         `on_began` is called with each session that stands, after both logs were compared; `on_gap` with a peer that has
         something which a push did not bring.  `degree`: sessions that this node wants, 0: it keeps none.  `is_known`:
-        see `Places`.  `parties`: which peers count as one.
+        see `Places`.  `parties`: which peers count as one.  `lifetime`: see `SessionTiming`.
         """
         self._parties = parties or Parties()
         self._peers = peers
         self._on_began = on_began
         self._on_gap = on_gap
         self._rng = rng
+        self._lifetime = lifetime
         self._degree = degree
         #: Until when each is to stand.
         self._sessions: dict[Session, float] = {}
@@ -174,7 +174,7 @@ class NeighbourSet:
     def notice(self, session: Session, notice: Notice | None) -> None:
         """See `Keeper`."""
         if notice is Notice.STANDS:
-            self._sessions[session] = asyncio.get_running_loop().time() + self._rng.uniform(*LIFETIME)
+            self._sessions[session] = asyncio.get_running_loop().time() + self._rng.uniform(*self._lifetime)
             if session.role is Role.RESPONDER:
                 unlucky = self._places.enter(session, self._parties.of(session.address[0], session.key))
                 if unlucky is not None:

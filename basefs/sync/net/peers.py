@@ -18,13 +18,6 @@ Address = tuple[str, int]
 FIRST_BAN = 5.0
 #: Seconds of the longest ban, reached with the eleventh offence in a row.
 LONGEST = 3600.0
-#: Seconds that sessions from an address wait where one of them has broken a rule and proved no key: others may share it
-#: (NAT, several nodes or users on one machine).
-OFFENCE_PAUSE = 5.0
-#: Seconds of the first and of the longest pause between two calls of an address at which nobody of the filesystem has
-#: ever answered.  Gossip may name any address; and a member may be out of reach when it is called first.
-FIRST_UNMET = 5.0
-LONGEST_UNMET = 30.0
 #: Seconds in which the second line of a kind is not logged; doubles like a ban.
 FIRST_SILENCE = 10.0
 #: Sessions that one party may begin a second, and at once.  Thirty nodes behind one address begin six, one each in five

@@ -16,11 +16,11 @@ from basefs.log.interface import LogState
 from basefs.sync.net.connection import CHUNK, Connection
 from basefs.sync.net.keys import answer_keys
 from basefs.sync.net.parties import Party
-from basefs.sync.net.peers import MAX_KEYS, OFFENCE_PAUSE, Address
+from basefs.sync.net.peers import MAX_KEYS, Address
 from basefs.sync.net.places import Places
 from basefs.sync.net.strangers import HANDSHAKE_SECONDS, Strangers
 from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
-from basefs.sync.net.transport import GRACE, Keeper, Session, SessionContext, core_of
+from basefs.sync.net.transport import Keeper, Session, SessionContext, core_of
 from basefs.sync.session.push import Notice
 from basefs.sync.session.result import Result
 from basefs.sync.session.states import Role
@@ -164,7 +164,7 @@ class SyncServer:
             self._penalties.punish(who, loop.time())
         elif result.offends:
             # A ban would be for everybody behind this address.
-            self._shared.pace.rest(who, loop.time(), OFFENCE_PAUSE)
+            self._shared.pace.rest(who, loop.time(), self._shared.timing.offence_pause)
         if self._on_result:
             address = (host, result.peer_port)
             self._on_result(address if self._shared.is_at(address, key) else (host, 0), result)
@@ -202,7 +202,7 @@ class SyncServer:
             with contextlib.suppress(OSError, RuntimeError, asyncio.TimeoutError):
                 connection.write_eof()
                 # Unread, what it has sent would reset the connection, and it might never see the reason.
-                await within(GRACE, connection.throw_away(CHUNK))
+                await within(self._shared.timing.grace, connection.throw_away(CHUNK))
             return False
         self._met.pop(host, None)
         self._met[host] = None
@@ -232,7 +232,7 @@ class SyncServer:
             connection.write_eof()
             with contextlib.suppress(asyncio.TimeoutError):
                 # Its greeting: unread, it would reset the connection.  Who does not hang up then has to wait.
-                await within(GRACE, connection.throw_away(CHUNK))
+                await within(self._shared.timing.grace, connection.throw_away(CHUNK))
         finally:
             self._told[who] -= 1
             self._told += Counter()

@@ -16,16 +16,13 @@ from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.sync.net.neighbours import NeighbourSet
 from basefs.sync.net.parties import Party
 from basefs.sync.net.peers import (
-    FIRST_UNMET,
     FRESH_SECONDS,
-    LONGEST_UNMET,
     MAX_KEYS,
     ON_THE_WAY_SECONDS,
     Address,
     Contact,
     Lag,
     PenaltyBox,
-    Throttle,
     Traffic,
 )
 from basefs.sync.net.server import SyncServer
@@ -106,7 +103,6 @@ class SyncService:
         """
         self._state = state
         self._listener = listener
-        self._throttle = Throttle()
         self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
         self._trusting = asyncio.Lock()
@@ -114,16 +110,22 @@ class SyncService:
         #: seconds, since other clocks stand while the machine sleeps: 0 where it was in an earlier run.
         self._met: OrderedDict[Address, float] = OrderedDict()
         #: Backoff before the next call of any other address.
-        self._unmet = PenaltyBox(FIRST_UNMET, LONGEST_UNMET)
+        self._unmet = PenaltyBox(*self._shared.timing.unmet)
         #: The sessions that this node opened and that move something, by peer.
         self._talking: dict[Address, Session] = {}
         self._peers = peers
         #: The peers as last seen, and their parties.
         self._placed: tuple[Address, ...] = ()
         self._known: frozenset[Party] = frozenset()
-        parties = self._shared.parties
         self.neighbours = NeighbourSet(
-            peers, self._began, self._gap, self._shared.rng, degree, is_known=self._is_known, parties=parties
+            peers,
+            self._began,
+            self._gap,
+            self._shared.rng,
+            degree,
+            is_known=self._is_known,
+            parties=self._shared.parties,
+            lifetime=self._shared.timing.lifetime,
         )
         self._server = SyncServer(
             state,
@@ -474,7 +476,7 @@ class SyncService:
 
     def _say(self, address: Address, what: str, why: str, now: float) -> None:
         """Tell people, but not once for each packet of a flood."""
-        left_out = self._throttle.allow((address[0], what), now)
+        left_out = self._shared.throttle.allow((address[0], what), now)
         if left_out is not None:
             more = f" ({left_out} more like this since the last line)" if left_out else ""
             log.info("%s:%d: %s: %s%s", *address, what, why, more)

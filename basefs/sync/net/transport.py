@@ -26,7 +26,7 @@ from basefs.log.room import Room
 from basefs.sync.net.connection import CHUNK, ROUND_TRIPS, Connection
 from basefs.sync.net.keys import ExchangeKeys
 from basefs.sync.net.parties import Parties
-from basefs.sync.net.peers import MAX_KEYS, Address, Contact, Contacts, Pace, PenaltyBox, Traffic
+from basefs.sync.net.peers import MAX_KEYS, Address, Contact, Contacts, Pace, PenaltyBox, Throttle, Traffic
 from basefs.sync.net.tls import Credentials, Refused
 from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
 from basefs.sync.session.inflight import RequestTable
@@ -39,12 +39,39 @@ from basefs.tasks import is_set_within, within
 
 
 @dataclass(frozen=True, slots=True)
+class SessionTiming:
+    """Times that the sessions of a node take, in seconds.
+
+    Attributes:
+        tick: between two looks of a session at the time.
+        grace: for the last lines to leave after the end of a session, and for the peer to read why it was refused.
+        offence_pause: that sessions from an address wait where one of them has broken a rule and proved no key: others
+            may share it (NAT, several nodes or users on one machine).
+        unmet: of the first and of the longest pause between two calls of an address at which nobody of the filesystem
+            has ever answered.  Gossip may name any address; and a member may be out of reach when it is called first.
+        lifetime: that a session stands which this node opened: a random time in this range, so that the graph keeps
+            changing.
+    """
+
+    tick: float = TICK
+    grace: float = 2.0
+    offence_pause: float = 5.0
+    unmet: tuple[float, float] = (5.0, 30.0)
+    lifetime: tuple[float, float] = (300.0, 600.0)
+
+
+DEFAULT_TIMING = SessionTiming()
+
+
+@dataclass(frozen=True, slots=True)
 class SessionContext:
     """One for each node.
 
     Attributes:
         limits: what it allows each of them.
+        timing: how long some of their steps take.
         penalties: the parties that are refused for a while.
+        throttle: which of many equal lines are logged.
         pace: how often a party may begin a session.
         parties: which peers count as one.
         per_party: sessions that one party may have with this node at once: enough for several nodes at one address.
@@ -66,7 +93,9 @@ class SessionContext:
     """
 
     limits: Limits = DEFAULT_LIMITS
+    timing: SessionTiming = DEFAULT_TIMING
     penalties: PenaltyBox = field(default_factory=PenaltyBox)
+    throttle: Throttle = field(default_factory=Throttle)
     pace: Pace = field(default_factory=Pace)
     parties: Parties = field(default_factory=Parties)
     per_party: int = 8
@@ -113,8 +142,6 @@ class SessionContext:
 
 log = logging.getLogger(__name__)
 
-#: Seconds for the last lines to leave after the end of a session, and for the peer to read why it was refused.
-GRACE = 2.0
 #: Bytes of a refused peer that are read and thrown away.  Closing with unread bytes resets the connection, and the
 #: peer might never see the reason; reading for ever would be a gift to a flooder.
 _LINGER_BYTES = 1024 * 1024
@@ -164,6 +191,7 @@ class Session:
     ) -> None:
         """`progress` is called after each slice of work, `notice` as `Keeper.notice`."""
         self.address = address
+        self._timing = shared.timing
         self._uplink = shared.uplink
         self._turns = shared.turns
         self._ran_out_of_room = shared.ran_out_of_room
@@ -207,15 +235,15 @@ class Session:
         try:
             await self._ended.wait()
             ticker.cancel()
-            await asyncio.wait({sender}, timeout=GRACE)
+            await asyncio.wait({sender}, timeout=self._timing.grace)
             if sender.done():  # if it failed, why is still to be told
                 self._write_rest()
             sender.cancel()  # or it would go on behind the end, once it is its turn or the peer reads again
             if self._core.result and self._core.result.reason is not Reason.COMPLETE:
                 with contextlib.suppress(OSError, RuntimeError):
                     self._connection.write_eof()
-                await asyncio.wait({receiver}, timeout=GRACE)
-            await self._connection.close_within(GRACE)
+                await asyncio.wait({receiver}, timeout=self._timing.grace)
+            await self._connection.close_within(self._timing.grace)
         finally:
             if self._stands and self._notice is not None:
                 self._notice(self, None)
@@ -406,7 +434,7 @@ class Session:
             self._core.tick(self._awake.time(loop.time()), self._connection.outstanding)
             self._signal()
             self._connection.persist(_UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(self._timing.tick)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

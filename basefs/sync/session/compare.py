@@ -32,7 +32,7 @@ _KEY = itemgetter(0)
 #: Items indexed before other work gets a turn (about 2 ms).
 _ITEMS_PER_SLICE = 1024
 #: Items kept indexed in one session (about 300 bytes each); the path at hand is kept whatever its size.
-_MAX_CACHED_ITEMS = 32_768
+MAX_CACHED_ITEMS = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +189,10 @@ class Indexes:
     duplicate or is found in the next round.
     """
 
-    def __init__(self, state: LogState) -> None:
+    def __init__(self, state: LogState, most: int = MAX_CACHED_ITEMS) -> None:
+        """`most`: items that are kept."""
         self._state = state
+        self._most = most
         self._cache: OrderedDict[Path, Index] = OrderedDict()
         self._items = 0
 
@@ -211,7 +213,7 @@ class Indexes:
         if path not in self._cache:  # another answer may have built it meanwhile
             self._cache[path] = index
             self._items += _weight(path, index)
-        while self._items > _MAX_CACHED_ITEMS and len(self._cache) > 1:
+        while self._items > self._most and len(self._cache) > 1:
             self._items -= _weight(*self._cache.popitem(last=False))
         return index
 

@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
 
 import pytest
 
 from basefs.sync.net.neighbours import Acknowledged, NeighbourSet
+from basefs.sync.session.push import Notice
+from basefs.sync.session.states import Role
+from tests.support.asynchronous import run
 
 
 class Line:
     """A session as the neighbour set sees it here: bytes sent and acknowledged, which a test sets."""
 
+    numbers = itertools.count(1)
+    key = b""
+    push = None
+    role = Role.INITIATOR
+
     def __init__(self, sent=1000, acknowledged=1000):
         self.sent = sent
         self.acknowledged = acknowledged
+        self.address = "10.0.0.2", next(self.numbers)
+        self.ends = False
+
+    def end(self, reason):
+        self.ends = True
 
 
-def keeper(*lines):
-    kept = NeighbourSet(list, lambda session: None, lambda address: None, random.Random(1), 3)
-    kept._sessions = dict.fromkeys(lines, 0.0)
+def in_a_loop(test):
+    """Run a test in an event loop, whose clock the neighbour set reads."""
+
+    @functools.wraps(test)
+    def runs(**arguments):
+        async def main():
+            test(**arguments)
+
+        run(main())
+
+    return runs
+
+
+def keeper(*lines, peers=(), rng=None):
+    """A neighbour set with sessions that stand; in an event loop."""
+    kept = NeighbourSet(lambda: peers, lambda session: None, lambda address: None, rng or random.Random(1), 3)
+    for line in lines:
+        kept.notice(line, Notice.STANDS)
     return kept
 
 
+@in_a_loop
 def test_what_was_sent_and_acknowledged_has_arrived():
     one, two = Line(), Line(sent=1500)
     kept = keeper(one, two)
@@ -34,6 +65,7 @@ def test_what_was_sent_and_acknowledged_has_arrived():
     assert kept.arrival(mark)[0] is Acknowledged.ARRIVED, "that was sent later"
 
 
+@in_a_loop
 def test_what_was_not_written_yet_has_not_arrived():
     line = Line(sent=None)
     kept = keeper(line)
@@ -48,6 +80,7 @@ def test_what_was_not_written_yet_has_not_arrived():
     assert kept.arrival(mark)[0] is Acknowledged.ARRIVED, "more was sent later"
 
 
+@in_a_loop
 def test_a_narrow_link_is_no_stuck_one():
     line = Line(sent=12_000)
     kept = keeper(line, Line())
@@ -61,6 +94,7 @@ def test_a_narrow_link_is_no_stuck_one():
     assert kept.arrival(mark)[0] is Acknowledged.ARRIVED
 
 
+@in_a_loop
 def test_one_stuck_link_of_several_is_enough():
     lines = [Line(sent=5000) for _ in range(5)]
     kept = keeper(*lines)
@@ -70,36 +104,35 @@ def test_one_stuck_link_of_several_is_enough():
     assert kept.arrival(mark)[0] is Acknowledged.STUCK
 
 
+@in_a_loop
 def test_of_a_session_that_has_ended_nobody_knows():
-    kept = keeper(Line())
+    line = Line()
+    kept = keeper(line)
     mark = kept.mark()
     assert kept.arrival(mark)[0] is Acknowledged.ARRIVED
-    kept._sessions.clear()
+    kept.notice(line, None)
     assert kept.arrival(mark)[0] is Acknowledged.STUCK
     assert kept.arrival({})[0] is Acknowledged.ARRIVED
 
 
 @pytest.mark.parametrize(("arrived", "least", "most"), [(0, 0, 0), (1, 3, 40), (15, 220, 300), (29, 500, 500)])
+@in_a_loop
 def test_of_the_sessions_of_all_nodes_as_many_give_way_as_members_have_come(arrived, least, most):
     """In a cluster of 30, played 500 times."""
     rng = random.Random(7)
     gave_way = 0
     for _ in range(500):
         lines = [Line(), Line(), Line()]
-        kept = keeper(*lines)
-        kept._peers = lambda: [("10.0.0.1", port) for port in range(29)]
-        kept._rng = rng
-        kept._sessions = dict.fromkeys(lines, 1000.0)
+        kept = keeper(*lines, peers=[("10.0.0.1", port) for port in range(29)], rng=rng)
         kept.make_room(arrived)
-        gave_way += list(kept._sessions.values()).count(0.0)
-        assert len(kept._sessions) == 3
+        assert kept.vacancies() == 0 and len(kept.addresses) == 3
+        gave_way += sum(line.ends for line in lines)
     assert least <= gave_way <= most
 
 
+@in_a_loop
 def test_who_has_too_few_sessions_keeps_them_all():
     line = Line()
-    kept = keeper(line)
-    kept._peers = lambda: [("10.0.0.1", 1)]
-    kept._sessions = {line: 1000.0}
+    kept = keeper(line, peers=[("10.0.0.1", 1)])
     kept.make_room(1)
-    assert kept._sessions == {line: 1000.0}
+    assert kept.vacancies() == 2 and not line.ends

@@ -17,13 +17,12 @@ from basefs.log.interface import AddResult, Digest
 from basefs.log.keys import SigningKey
 from basefs.log.room import Room
 from basefs.replication.scheduler import MOST_QUEUED
-from basefs.sync.net import neighbours, server, service
 from basefs.sync.net.neighbours import MAX_STANDING, MAX_STANDING_PER_PARTY, OWN_STANDING, Acknowledged
 from basefs.sync.net.parties import Parties
-from basefs.sync.net.peers import OFFENCE_PAUSE, Throttle
+from basefs.sync.net.peers import MAX_KEYS, PenaltyBox, Throttle
 from basefs.sync.net.service import ANSWER_SECONDS
 from basefs.sync.net.tls import Credentials
-from basefs.sync.net.transport import SessionContext
+from basefs.sync.net.transport import DEFAULT_TIMING, SessionContext, SessionTiming
 from basefs.sync.session.result import MAX_UNGRANTED, Reason
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
@@ -129,8 +128,10 @@ def test_peers_that_cannot_be_had_take_few_of_the_periodic_sessions():
         two = Syncing(logs[1])
         async with running(two):
             banned = "127.0.0.2", 1
-            one = Syncing(logs[0], [missing, banned, (HOST, two.port)], interval=0.005)
-            one._penalties.punish("{}:{}".format(*banned), asyncio.get_running_loop().time() + DEADLINE)
+            penalties = PenaltyBox()
+            penalties.punish("{}:{}".format(*banned), asyncio.get_running_loop().time() + DEADLINE)
+            shared = SessionContext(penalties=penalties)
+            one = Syncing(logs[0], [missing, banned, (HOST, two.port)], interval=0.005, shared=shared)
             async with running(one):
                 await until(lambda: len(one.ends) >= 60)
             met = sum(result.reason is Reason.COMPLETE for _, result in one.ends)
@@ -144,10 +145,8 @@ def test_who_was_turned_away_is_logged_but_not_each_time(caplog):
     caplog.set_level(logging.INFO, "basefs.sync")
 
     async def main():
-        stranger = Syncing(MemoryLog(STRANGER_ROOT.hash))
-        node = Syncing(some_log(b"a"))
-        for each in (stranger, node):
-            each.sync._throttle = Throttle(10 * DEADLINE)
+        logs = MemoryLog(STRANGER_ROOT.hash), some_log(b"a")
+        stranger, node = (Syncing(log, shared=SessionContext(throttle=Throttle(10 * DEADLINE))) for log in logs)
         async with running(stranger, node):
             # Otherwise it would call only now and then.
             stranger.sync.meet((HOST, node.port))
@@ -205,21 +204,21 @@ def test_a_caller_with_a_key_is_remembered():
     run(main())
 
 
-def test_who_was_met_longest_ago_is_forgotten_first(monkeypatch):
-    monkeypatch.setattr(service, "MAX_KEYS", 2)
+def test_who_was_met_longest_ago_is_forgotten_first():
     node = Syncing(some_log(b"a"))
-    node.sync.remember([(HOST, port) for port in (1, 2, 1, 3)])
-    assert [node.has_met((HOST, port)) for port in (1, 2, 3)] == [True, False, True]
+    node.sync.remember([(HOST, port) for port in (*range(1, MAX_KEYS + 1), 1, MAX_KEYS + 1)])
+    assert [node.has_met((HOST, port)) for port in (1, 2, 3, MAX_KEYS + 1)] == [True, False, True, True]
 
 
-def pause(node):
+def pause(shared):
     """Seconds that the next session from this machine would wait."""
-    return node._shared.pace.delay(Parties().of(HOST, b""), asyncio.get_running_loop().time())
+    return shared.pace.delay(Parties().of(HOST, b""), asyncio.get_running_loop().time())
 
 
 def test_hanging_up_in_time_does_not_save_from_the_pause():
     async def main():
-        node = Syncing(some_log(b"a"))
+        shared = SessionContext()
+        node = Syncing(some_log(b"a"), shared=shared)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
             writer.write(encode(Hash(VERSION, ROOT.hash, Digest(bytes(28), 0), 0)))
@@ -229,7 +228,7 @@ def test_hanging_up_in_time_does_not_save_from_the_pause():
             writer.close()
             await until(lambda: node.ends)
             assert node.ends[0][1].reason is Reason.LOST
-            assert pause(node) > OFFENCE_PAUSE / 2
+            assert pause(shared) > DEFAULT_TIMING.offence_pause / 2
             writer.close()
 
     run(main())
@@ -246,7 +245,8 @@ def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, w
     log = Ungranted(ROOT.hash)
 
     async def main():
-        node = Syncing(log)
+        shared = SessionContext()
+        node = Syncing(log, shared=shared)
         async with running(node):
             reader, writer = await asyncio.open_connection(HOST, node.port)
             writer.write(encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another"), 2), 0)))
@@ -256,18 +256,17 @@ def test_an_entry_that_has_overtaken_the_grant_of_its_key_is_no_offence(count, w
             writer.write_eof()
             await until(lambda: node.ends)
             assert node.ends[0][1].counters.rejected == count
-            assert (pause(node) > OFFENCE_PAUSE / 2) == waits
+            assert (pause(shared) > DEFAULT_TIMING.offence_pause / 2) == waits
             writer.close()
 
     run(main())
     assert "granted nowhere" in caplog.text
 
 
-def test_few_of_one_host_are_told_at_once_that_there_is_no_place(monkeypatch):
-    monkeypatch.setattr(server, "GRACE", DEADLINE)
-
+def test_few_of_one_host_are_told_at_once_that_there_is_no_place():
     async def main():
-        node = Syncing(some_log(b"a"), max_sessions=4)
+        shared = SessionContext(timing=SessionTiming(grace=DEADLINE))
+        node = Syncing(some_log(b"a"), max_sessions=4, shared=shared)
         async with running(node):
             lines = [await asyncio.open_connection(HOST, node.port) for _ in range(14)]
             told = await asyncio.gather(*(reader.readline() for reader, _ in lines[4:]), return_exceptions=True)
@@ -286,7 +285,7 @@ def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
             for port in range(1, 2 + MAX_STANDING_PER_PARTY):
                 reader, writer = await asyncio.open_connection(HOST, node.port)
                 writers.append(writer)
-                writer.write(encode(Hash(VERSION, ROOT.hash, node._state.digest(), port)) + encode(Stay()))
+                writer.write(encode(Hash(VERSION, ROOT.hash, node.log.digest(), port)) + encode(Stay()))
                 assert (await reader.readline()).startswith(b"SAME")
                 answer = await reader.readline()
                 assert answer.startswith(b"STAY" if port <= MAX_STANDING_PER_PARTY else b"CLOSE OK"), (port, answer)
@@ -300,15 +299,15 @@ def test_one_host_does_not_take_all_the_places_of_sessions_that_stay():
 async def stand(node, source, port):
     """Have a session stand from an address of this machine; returns its connection."""
     reader, writer = await asyncio.open_connection(HOST, node.port, local_addr=(source, 0))
-    writer.write(encode(Hash(VERSION, ROOT.hash, node._state.digest(), port)) + encode(Stay()))
+    writer.write(encode(Hash(VERSION, ROOT.hash, node.log.digest(), port)) + encode(Stay()))
     assert (await reader.readline()).startswith(b"SAME")
     assert (await reader.readline()).startswith(b"STAY")
     return writer
 
 
-def own(node):
+def own(shared):
     """How many sessions stand that a node has opened itself."""
-    return sum(session.role is Role.INITIATOR for session in node.neighbours._sessions)
+    return sum(session.role is Role.INITIATOR and session.push is not None for session in shared.sessions)
 
 
 def test_strangers_do_not_take_the_places_of_sessions_that_stay():
@@ -316,16 +315,19 @@ def test_strangers_do_not_take_the_places_of_sessions_that_stay():
 
     async def main():
         _, logs = some_logs(4)
-        node, *members = (Syncing(log, degree=3) for log in logs)
+        shared = SessionContext()
+        node, *members = (
+            Syncing(log, degree=3, shared=each) for log, each in zip(logs, [shared, None, None, None], strict=True)
+        )
         async with running(node):
             strangers = [
                 await stand(node, f"127.0.0.{2 + number % 2}", 1000 + number) for number in range(MAX_STANDING)
             ]
-            assert len(node.standing) == MAX_STANDING and own(node) == 0
+            assert len(node.standing) == MAX_STANDING and own(shared) == 0
             async with running(*members):
                 there = [(HOST, member.port) for member in members]
                 node.peers = lambda: there
-                await until(lambda: own(node) == OWN_STANDING)
+                await until(lambda: own(shared) == OWN_STANDING)
                 assert len(node.standing) == MAX_STANDING + OWN_STANDING
                 # One that a member opens, for which a stranger has to go.
                 strangers.append(await stand(node, HOST, 4711))
@@ -339,9 +341,10 @@ def test_strangers_do_not_take_the_places_of_sessions_that_stay():
 
 def test_a_banned_host_is_not_visited():
     async def main():
-        one = Syncing(some_log(b"a"))
+        penalties = PenaltyBox()
+        one = Syncing(some_log(b"a"), shared=SessionContext(penalties=penalties))
         async with running(one):
-            one._penalties.punish(f"{HOST}:1", asyncio.get_running_loop().time())
+            penalties.punish(f"{HOST}:1", asyncio.get_running_loop().time())
             one.request((HOST, 1), "test")
             await until(lambda: one.scheduler.idle)
             assert not one.ends
@@ -610,12 +613,11 @@ def test_what_peers_have_acknowledged_is_known():
     run(main())
 
 
-def test_a_session_that_has_stood_long_enough_gives_way_to_one_with_somebody_else(monkeypatch):
-    monkeypatch.setattr(neighbours, "LIFETIME", (0.1, 0.2))
-
+def test_a_session_that_has_stood_long_enough_gives_way_to_one_with_somebody_else():
     async def main():
         _, logs = some_logs(3)
-        one, two, three = (Syncing(log, degree=1) for log in logs)
+        shared = [SessionContext(timing=SessionTiming(lifetime=(0.1, 0.2))) for _ in logs]
+        one, two, three = (Syncing(log, degree=1, shared=each) for log, each in zip(logs, shared, strict=True))
         async with running(one, two, three):
             both = {(HOST, two.port), (HOST, three.port)}
             one.peers = lambda: sorted(both)
@@ -631,12 +633,11 @@ def test_a_session_that_has_stood_long_enough_gives_way_to_one_with_somebody_els
     run(main())
 
 
-def test_a_session_stands_where_there_is_nobody_else(monkeypatch):
-    monkeypatch.setattr(neighbours, "LIFETIME", (0.0, 0.0))
-
+def test_a_session_stands_where_there_is_nobody_else():
     async def main():
         _, logs = some_logs(2)
-        one, two = (Syncing(log, degree=1) for log in logs)
+        shared = [SessionContext(timing=SessionTiming(lifetime=(0.0, 0.0))) for _ in logs]
+        one, two = (Syncing(log, degree=1, shared=each) for log, each in zip(logs, shared, strict=True))
         async with running(one, two):
             one.peers = lambda: [(HOST, two.port)]
             await until(lambda: one.standing)
@@ -669,8 +670,7 @@ def test_traffic_counts_a_session_that_still_stands():
     async def main():
         logs = some_log(b"a"), some_log(b"b")
         peers = []
-        one, two = Syncing(logs[0], peers, degree=1), Syncing(logs[1])
-        two.neighbours._degree = 1
+        one, two = Syncing(logs[0], peers, degree=1), Syncing(logs[1], degree=1)
         async with running(one, two):
             peers.append((HOST, two.port))
             await until(lambda: one.standing and two.standing)

@@ -10,6 +10,7 @@ import gc
 import random
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from basefs.errors import NetworkError, PeerUnreachable
+from basefs.log.hashes import sha224
 from basefs.log.interface import Digest
 from basefs.log.keys import SigningKey
 from basefs.sync.net import tls
@@ -30,7 +32,7 @@ from basefs.sync.net.keys import exchange_keys
 from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import PenaltyBox
 from basefs.sync.net.server import SyncServer
-from basefs.sync.net.tls import Credentials, Refused, TlsFilter, anchor
+from basefs.sync.net.tls import ALPN, Credentials, Refused, TlsFilter, anchor
 from basefs.sync.net.transport import Session, SessionContext, core_of, sync_with
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Role
@@ -201,7 +203,7 @@ def test_a_stranger_learns_no_key_but_that_of_the_server() -> None:
 def certificate(
     subject: str, issuer: str, public: SigningKey | Ed25519PrivateKey, signer: SigningKey, *, ca: bool = False
 ) -> x509.Certificate:
-    signer_id = tls._key_id(bytes.fromhex(issuer)) if len(issuer) == 64 else bytes(20)
+    signer_id = sha224(bytes.fromhex(issuer))[:20] if len(issuer) == 64 else bytes(20)
     key = public.private.public_key() if isinstance(public, SigningKey) else public.public_key()
     names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in (subject, issuer)]
     return (
@@ -213,7 +215,7 @@ def certificate(
         .not_valid_before(datetime.datetime(2000, 1, 1))
         .not_valid_after(datetime.datetime(9999, 12, 31))
         .add_extension(x509.BasicConstraints(ca, None), critical=True)
-        .add_extension(tls._usage(signs_certificates=ca), critical=True)
+        .add_extension(x509.KeyUsage(not ca, False, False, False, False, ca, False, False, False), critical=True)
         .add_extension(x509.SubjectKeyIdentifier(bytes(20)), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier(signer_id, None, None), critical=False)
         .sign(signer.private, None)
@@ -222,14 +224,21 @@ def certificate(
 
 def showing(holder: SigningKey | Ed25519PrivateKey, *chain: x509.Certificate) -> TlsFilter:
     """A client that shows certificates of its own making."""
-    forger = Credentials(STRANGER, None)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_alpn_protocols([ALPN])
     private = holder.private if isinstance(holder, SigningKey) else holder
     pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)
-    forger._chain = pem + private.private_bytes(
+    pem += private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    forger.update(None)
-    return forger.client()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return TlsFilter(Credentials(STRANGER, None), context, is_server=False)
 
 
 def test_the_name_of_a_member_is_worth_nothing_without_its_signature() -> None:
@@ -254,7 +263,9 @@ def test_an_anchor_names_one_key() -> None:
     for key in (A, B):
         found = x509.load_der_x509_certificate(anchor(key.public))
         assert found.public_key() == key.private.public_key()
-        assert found.subject == found.issuer == tls._name(key.public)
+        assert (
+            found.subject == found.issuer == x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, key.public.hex())])
+        )
     assert A.public not in anchor(B.public)
 
 
@@ -612,7 +623,7 @@ def test_a_key_that_is_no_longer_trusted_ends_no_handshake_with_the_old_contexts
 async def _stands(node: Syncing, key: SigningKey, log: Digest, port: int) -> tuple[Connection, bool]:
     """Tell a node of a log as a member that says it answers at this port; whether the session stands then."""
     connection = await Connection.open(HOST, node.port, credentials(key, B))
-    ours = node.sync._state.digest()
+    ours = node.log.digest()
     connection.write(encode(Hash(VERSION, ROOT.hash, ours, port)) + encode(Stay()))
     heard = b""
     while b"STAY" not in heard and b"CLOSE" not in heard:

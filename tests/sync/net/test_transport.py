@@ -17,13 +17,11 @@ from basefs.errors import NetworkError, PeerUnreachable, RemoteProtocolError, Wr
 from basefs.log.entries import hash_of
 from basefs.log.hashes import sha224
 from basefs.log.interface import Digest
-from basefs.sync.net import server as server_module
-from basefs.sync.net import transport as shell
 from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import Pace
 from basefs.sync.net.server import SyncServer
-from basefs.sync.net.transport import SessionContext, sync_with
-from basefs.sync.session.protocol import Awake, SyncProtocol
+from basefs.sync.net.transport import DEFAULT_TIMING, SessionContext, SessionTiming, sync_with
+from basefs.sync.session.protocol import Awake
 from basefs.sync.session.responder import BatchEncoder
 from basefs.sync.session.result import Reason, Result, SessionCounters
 from basefs.sync.wire.codec import encode
@@ -41,7 +39,9 @@ PAUSE = 3.0
 @contextlib.asynccontextmanager
 async def serving(log, **options):
     """A server on a free port; its results are collected in `results`."""
-    own = {name: options.pop(name) for name in ("limits", "penalties", "pace", "per_party") if name in options}
+    own = {
+        name: options.pop(name) for name in ("limits", "timing", "penalties", "pace", "per_party") if name in options
+    }
     shared = dataclasses.replace(options.pop("shared", SessionContext()), **own)
     options = {"max_sessions": 16, "shared": shared, **options}
     server = SyncServer(log, HOST, 0, on_result=lambda address, result: results.append((address, result)), **options)
@@ -165,12 +165,12 @@ def test_random_bytes_end_that_session_only():
     run(main())
 
 
-def test_who_breaks_a_rule_without_a_key_has_nobody_banned(monkeypatch):
+def test_who_breaks_a_rule_without_a_key_has_nobody_banned():
     """Others share its address; sessions from there wait for a moment, whatever number of them it was."""
-    monkeypatch.setattr(server_module, "OFFENCE_PAUSE", PAUSE)
 
     async def main():
-        async with serving(Writer().log()) as server:
+        pace = Pace()
+        async with serving(Writer().log(), timing=SessionTiming(offence_pause=PAUSE), pace=pace) as server:
             heard = await asyncio.gather(*(say(server.port, b"x\n") for _ in range(8)))
             assert all(line.startswith(b"CLOSE NO protocol") for line in heard)
             await until(lambda: len(server.results) == 8)
@@ -179,8 +179,7 @@ def test_who_breaks_a_rule_without_a_key_has_nobody_banned(monkeypatch):
             same, elsewhere = await asyncio.gather(*(timed(one) for one in others))
             assert same[0].equal and same[1] - began > PAUSE / 2
             assert elsewhere[0] and elsewhere[1] - began < PAUSE / 2, "another address does not wait"
-            more = SessionContext(pace=server._shared.pace)
-            assert more.pace.delay(Parties().of(HOST, b""), asyncio.get_running_loop().time()) < PAUSE, "nor again"
+            assert pace.delay(Parties().of(HOST, b""), asyncio.get_running_loop().time()) < PAUSE, "nor again"
 
     run(main())
 
@@ -242,12 +241,26 @@ def test_rubbish_is_told_so():
     run(main())
 
 
-def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
-    monkeypatch.setattr(shell, "TICK", 0.02)
+#: Of sessions that look at the time so often that a limit of half a second is seen in time.
+QUICK = SessionTiming(tick=0.02)
 
+
+class Looks(Awake):
+    """Notes when sessions look at the time."""
+
+    def __init__(self, longest=2.0):
+        super().__init__(longest)
+        self.times = []
+
+    def time(self, now):
+        self.times.append(super().time(now))
+        return self.times[-1]
+
+
+def test_a_peer_that_is_too_slow_to_greet():
     async def main():
         limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
-        async with serving(Writer().log(), limits=limits) as server:
+        async with serving(Writer().log(), limits=limits, timing=QUICK) as server:
             reader, writer = await asyncio.open_connection(HOST, server.port)
 
             async def drip():
@@ -271,30 +284,22 @@ def test_a_peer_that_is_too_slow_to_greet(monkeypatch):
     run(main())
 
 
-def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatch):
+def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy():
     """A machine without a moment to spare must not ban those who were in time."""
-    monkeypatch.setattr(shell, "TICK", 0.02)
-    ticks = []
-    tick = SyncProtocol.tick
-
-    def count(self, now, on_the_way=0):
-        ticks.append(now)
-        tick(self, now, on_the_way)
-
-    monkeypatch.setattr(SyncProtocol, "tick", count)
+    looks = Looks(0.04)
 
     async def main():
         limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
-        shared = SessionContext(awake=Awake(0.04))
+        shared = SessionContext(awake=looks, timing=QUICK)
         async with serving(Writer().log(), limits=limits, shared=shared) as server:
             reader, out = await asyncio.open_connection(HOST, server.port)
             await until(lambda: server.sessions)
             async with shared.turns:
                 out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)))
-                await until(lambda: ticks)
+                await until(lambda: looks.times)
                 time.sleep(1)  # nothing else runs
-                before = len(ticks)
-                await until(lambda: len(ticks) > before)
+                before = len(looks.times)
+                await until(lambda: len(looks.times) > before)
             assert (await reader.readline()).startswith(b"SAME ")
             out.close()
             await until(lambda: server.results)
@@ -303,21 +308,18 @@ def test_a_peer_whose_greeting_lies_unread_because_this_node_was_busy(monkeypatc
     run(main())
 
 
-def test_a_peer_whose_greeting_waits_for_the_turn_of_others(monkeypatch):
+def test_a_peer_whose_greeting_waits_for_the_turn_of_others():
     """It is not silent, and must not be banned for that."""
-    monkeypatch.setattr(shell, "TICK", 0.02)
-    ticks = []
-    tick = SyncProtocol.tick
-    monkeypatch.setattr(SyncProtocol, "tick", lambda *args: (ticks.append(args[1]), tick(*args)))
+    looks = Looks()
 
     async def main():
         limits = dataclasses.replace(DEFAULT_LIMITS, greeting_timeout=0.3)
-        shared = SessionContext()
+        shared = SessionContext(awake=looks, timing=QUICK)
         async with serving(Writer().log(), limits=limits, shared=shared) as server:
             async with shared.turns:
                 reader, out = await asyncio.open_connection(HOST, server.port)
                 out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)))
-                await until(lambda: ticks and ticks[-1] - ticks[0] > 0.6)
+                await until(lambda: looks.times and looks.times[-1] - looks.times[0] > 0.6)
             assert (await reader.readline()).startswith(b"SAME ")
             out.close()
             await until(lambda: server.results)
@@ -326,15 +328,12 @@ def test_a_peer_whose_greeting_waits_for_the_turn_of_others(monkeypatch):
     run(main())
 
 
-def test_a_peer_that_asks_and_does_not_read(monkeypatch):
-    monkeypatch.setattr(shell, "TICK", 0.02)
-    monkeypatch.setattr(shell, "GRACE", 0.1)
-
+def test_a_peer_that_asks_and_does_not_read():
     async def main():
         writer = Writer()
         writer.write((b"f",), random_bytes(32 << 20))
         limits = dataclasses.replace(DEFAULT_LIMITS, idle_timeout=0.5)
-        async with serving(writer.log(), limits=limits) as server:
+        async with serving(writer.log(), limits=limits, timing=SessionTiming(tick=0.02, grace=0.1)) as server:
             first = writer.entries[1]
             _, out = await asyncio.open_connection(HOST, server.port, limit=1024)
             out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)) + b"PATH_REQ /\n" * 200)
@@ -346,30 +345,21 @@ def test_a_peer_that_asks_and_does_not_read(monkeypatch):
     run(main())
 
 
-def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(monkeypatch, caplog):
+def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(caplog):
     """On a busy node a sender may wait for longer than the end of its session does."""
-    monkeypatch.setattr(shell, "TICK", 0.02)
-    monkeypatch.setattr(shell, "GRACE", 0.5)
 
     async def main():
-        given_up = asyncio.Event()
-        write_eof = asyncio.StreamWriter.write_eof
-
-        def listen(self):
-            write_eof(self)
-            given_up.set()
-
-        monkeypatch.setattr(asyncio.StreamWriter, "write_eof", listen)
         writer = Writer()
         writer.write((b"f",), random_bytes(1 << 20))
         limits = dataclasses.replace(DEFAULT_LIMITS, idle_timeout=0.5)
-        shared = SessionContext()
+        shared = SessionContext(timing=SessionTiming(tick=0.02, grace=0.5))
         async with serving(writer.log(), limits=limits, shared=shared) as server:
             reader, out = await asyncio.open_connection(HOST, server.port)
             out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)) + b"PATH_REQ /\n" * 40)
             await reader.readline()
             async with shared.turns:
-                await given_up.wait()
+                # Until the session gives up, and ends what it sends.
+                await reader.read()
             await until(lambda: not server.sessions)
             out.close()
             assert [result.reason for _, result in server.results] == [Reason.TIMEOUT]
@@ -378,29 +368,30 @@ def test_a_session_that_ends_before_it_is_its_turn_sends_nothing_behind_the_end(
     run(main())
 
 
-def test_the_core_hears_how_much_the_peer_has_not_received(monkeypatch):
+def test_a_peer_that_slowly_receives_what_was_sent_is_not_idle():
     """A slow machine takes minutes for what the kernels hold, in which its peer can send nothing."""
-    monkeypatch.setattr(shell, "TICK", 0.02)
-    told = []
-    tick = SyncProtocol.tick
-
-    def listen(self, now, on_the_way=0):
-        told.append(on_the_way)
-        tick(self, now, on_the_way)
-
-    monkeypatch.setattr(SyncProtocol, "tick", listen)
 
     async def main():
         writer = Writer()
         writer.write((b"f",), random_bytes(60_000))
-        async with serving(writer.log()) as server:
-            reader, out = await asyncio.open_connection(HOST, server.port, limit=1024)
-            out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)) + b"PATH_REQ /\n" * 40)
-            await until(lambda: told and told[-1] > 100_000)
-            reading = asyncio.create_task(reader.read())
-            await until(lambda: told[-1] == 0)
+        limits = dataclasses.replace(DEFAULT_LIMITS, idle_timeout=1.5)
+        async with serving(writer.log(), limits=limits, timing=SessionTiming(tick=0.02, grace=0.1)) as server:
+            # Its kernel holds little, so the rest waits in the kernel of the node that has sent it.
+            line = socket.socket()
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(line, (HOST, server.port))
+            reader, out = await asyncio.open_connection(sock=line, limit=1024)
+            out.write(encode(Hash(VERSION, ROOT.hash, Digest(ROOT_ALONE, 1), 0)) + b"PATH_REQ /\n")
+            began = asyncio.get_running_loop().time()
+            while asyncio.get_running_loop().time() - began < 2 * limits.idle_timeout:
+                assert await reader.read(1024)
+                await asyncio.sleep(0.05)
+            assert server.sessions == 1 and not server.results
+            # Once it receives nothing more, it is.
+            await until(lambda: server.results)
+            assert server.results[0][1].reason is Reason.TIMEOUT
             out.close()
-            await reading
 
     run(main())
 
@@ -480,11 +471,10 @@ def test_stop_ends_sessions_and_tells_the_peer():
     run(main())
 
 
-def test_stop_while_a_peer_reads_why_it_was_refused(monkeypatch, caplog):
-    monkeypatch.setattr(shell, "GRACE", DEADLINE)
-
+def test_stop_while_a_peer_reads_why_it_was_refused(caplog):
     async def main():
-        server = SyncServer(Writer().log(), HOST, 0, max_sessions=16)
+        shared = SessionContext(timing=SessionTiming(grace=DEADLINE))
+        server = SyncServer(Writer().log(), HOST, 0, max_sessions=16, shared=shared)
         await server.start()
         reader, writer = await asyncio.open_connection(HOST, server.port)
         writer.write(b"rubbish\n")
@@ -559,7 +549,7 @@ def test_results_as_errors(reason, error):
 
 def test_limits_are_in_proportion():
     assert Limits() == DEFAULT_LIMITS
-    assert DEFAULT_LIMITS.greeting_timeout >= 10 * shell.TICK  # type: ignore[attr-defined]
+    assert DEFAULT_LIMITS.greeting_timeout >= 10 * DEFAULT_TIMING.tick
 
 
 class SlowLog:

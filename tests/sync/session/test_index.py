@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, sha224
 from basefs.log.interface import Listing
-from basefs.sync.session import compare as module
 from basefs.sync.session.compare import EMPTY, Indexes, build
 from basefs.sync.wire.limits import MAX_ITEMS
 from basefs.sync.wire.messages import PAUSE, WHOLE, ItemKind, Part
-from tests.sync.helpers import Writer
+from tests.support.memory import MemoryLog
+from tests.sync.helpers import ROOT, Writer
 
 
 def finish(steps):
@@ -108,14 +108,26 @@ def test_an_index_is_a_snapshot_until_the_next_round():
     assert len(finish(indexes.open(()))) == 3
 
 
-def test_the_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(module, "_MAX_CACHED_ITEMS", 10)
+def test_the_cache_is_bounded():
+    asked = []
+
+    class Asked(MemoryLog):
+        def listing(self, path):
+            asked.append(path)
+            return super().listing(path)
+
     writer = Writer()
     for number in range(20):
         writer.write((b"%d" % (number % 5), b"f%d" % number))
-    indexes = Indexes(writer.log())
-    for name in range(5):
-        assert len(finish(indexes.open((b"%d" % name,)))) == 5
-        assert indexes._items <= 10
-    finish(indexes.open(()))
-    assert list(indexes._cache) == [(b"4",)] or indexes._items <= 10
+    log = Asked(ROOT.hash)
+    log.add(writer.entries, ())
+    paths = [(b"%d" % name,) for name in range(5)]
+    indexes, roomy = Indexes(log, most=10), Indexes(log)
+    for each in (indexes, roomy):
+        for path in paths:
+            assert len(finish(each.open(path))) == 5
+    asked.clear()
+    for path in paths[::-1]:
+        finish(roomy.open(path))
+        finish(indexes.open(path))
+    assert asked == paths[-2::-1], "the last one is kept, and one more at a time"

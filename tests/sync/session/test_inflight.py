@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from basefs.log.hashes import BlockHash, sha224
@@ -78,11 +81,13 @@ def test_who_brings_most_is_asked_for_more():
         for hash in request(number):
             claims.came(hash, 1, one)
         claims.answered(one, request(number))
+    taken = {one: 0, two: 0}
     for number in range(10, 20):
         for owner in (one, two):
             if claims.may_take(owner):
                 claims.take(request(number), owner)
-    assert len(claims._requests[one]) > len(claims._requests[two]) == DEPTH
+                taken[owner] += 1
+    assert taken[one] > taken[two] == DEPTH
 
 
 def test_two_sessions_with_one_peer_do_not_both_ask():
@@ -441,12 +446,19 @@ def test_who_asks_again_after_it_was_told_to_wait_has_the_same_time_again():
     assert not claims.held_by_other(BLOCK, two)
 
 
+class Owner:
+    """A session; unlike an `object`, one can see when nothing refers to it."""
+
+
 def test_nothing_is_remembered_of_a_session_that_has_ended():
     claims = RequestTable()
-    one = object()
+    one = Owner()
     claims.asks(one)
     claims.take((BLOCK,), one)
     claims.gained(one)
     claims.ended(one)
-    assert not claims._moved_at and not claims._gained_at and not claims._asked and not claims._requests
-    assert claims._asking is claims._last_asking is None
+    assert not claims.is_coming(BLOCK)
+    gone = weakref.ref(one)
+    del one
+    gc.collect()
+    assert gone() is None

@@ -112,7 +112,10 @@ def test_orphans_are_bounded():
     assert orphans.release(entries[1].hash) == [(writer.entries[2], [])]
     assert orphans.release(entries[2].hash) == [(writer.entries[3], [])]
     assert orphans.release(entries[3].hash) == []
-    assert not orphans and orphans._room == 2 * size
+    assert not orphans
+    for entry, data in list(zip(entries, writer.entries, strict=True))[3:]:
+        orphans.hold(entry, data)
+    assert all(orphans.release(entry.hash) for entry in entries[2:4]), "there is room for two again"
 
 
 def test_blocks_wait_with_their_orphan():

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from basefs.log.hashes import BlockHash, sha224
 from basefs.log.interface import Digest
-from basefs.sync.net import transport as shell
-from basefs.sync.session import protocol, receiver
+from basefs.sync.net.transport import SessionContext, SessionTiming
 from basefs.sync.session.inflight import FRUITLESS, RequestTable
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.result import Reason
@@ -109,9 +108,9 @@ def test_what_is_arriving_is_passed_on():
     while not first.over or not second.over:
         assert first.look() | second.look()
         if not first.over:
-            here = len(relay.log._blocks)
-            assert here - len(last.log._blocks) <= here, "never ahead of whom it comes from"
-            passed_on = len(last.log._blocks)
+            here = relay.log.blocks
+            assert here - last.log.blocks <= here, "never ahead of whom it comes from"
+            passed_on = last.log.blocks
     assert passed_on > len(writer.blocks) // 2, "it did not wait until the relay had all"
     assert relay.log.root_hash() == last.log.root_hash() == origin.log.root_hash()
     assert second.left.counters.blocks_sent == len(writer.blocks), "nothing twice"
@@ -135,7 +134,7 @@ def test_an_answer_does_not_wait_for_ever_for_who_brings_nothing(silent):
         while second.look():
             pass
     assert second.over, "the relay's own source brings nothing"
-    assert len(last.log._blocks) == len(relay.log._blocks)
+    assert last.log.blocks == relay.log.blocks
 
 
 def test_two_that_wait_for_each_other_end():
@@ -213,7 +212,7 @@ def test_a_place_in_a_queue_is_given_up_when_others_have_brought_much():
     core.tick(0)
     assert core.result is None
     link = Link(origin, node)
-    while len(node.log._blocks) * 32768 <= MAX_REPEATED:
+    while node.log.blocks * 32768 <= MAX_REPEATED:
         assert link.look()
     core.tick(1)
     assert core.result is not None and core.result.reason is Reason.ENOUGH
@@ -239,17 +238,14 @@ def test_any_sessions_cut_anywhere_bring_everything_to_all(seed, count, chunk):
     rng = random.Random(seed)
     blocks = 20
     _, nodes = some_nodes((blocks - 1) * 32768, [None, *(rng.randrange(blocks) for _ in range(count))])
-    before = sum(len(node.log._blocks) for node in nodes)
+    before = sum(node.log.blocks for node in nodes)
     play(rng, nodes, 2 * count, chunk, cuts=0.02)
     assert len({node.log.root_hash() for node in nodes}) == 1
-    assert before <= len(nodes) * blocks == sum(len(node.log._blocks) for node in nodes)
+    assert before <= len(nodes) * blocks == sum(node.log.blocks for node in nodes)
 
 
-def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypatch):
+def test_the_first_node_does_not_send_a_large_content_to_all_by_itself():
     """Chance decides which peer a node asks while it waits, so the mean of three clusters counts."""
-    monkeypatch.setattr(protocol, "LARGE_ANSWER", 100_000)
-    monkeypatch.setattr(receiver, "MAX_REPEATED", 2_000_000)
-    monkeypatch.setattr(shell, "TICK", 0.05)
     size = 16_000_000
     one = size * 4 / 3
     #: Bytes by cluster and node.
@@ -258,7 +254,11 @@ def test_the_first_node_does_not_send_a_large_content_to_all_by_itself(monkeypat
     async def main(seed):
         writer = Writer()
         logs = [writer.log() for _ in range(5)]
-        services = [Syncing(log, rng=random.Random(seed + number)) for number, log in enumerate(logs)]
+        shared = [SessionContext(timing=SessionTiming(tick=0.05)) for _ in logs]
+        services = [
+            Syncing(log, rng=random.Random(seed + number), shared=each)
+            for number, (log, each) in enumerate(zip(logs, shared, strict=True))
+        ]
         async with running(*services):
             addresses = [("127.0.0.1", each.port) for each in services]
             for number, each in enumerate(services):

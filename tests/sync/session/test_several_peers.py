@@ -79,7 +79,7 @@ def test_any_sessions_cut_anywhere(seed, count, chunk):
 
     play(rng, nodes, 2 * count, chunk, cuts=0.01, ended=honest)
     assert len({node.log.root_hash() for node in nodes}) == 1
-    assert all(len(node.log._blocks) == blocks for node in nodes)
+    assert all(node.log.blocks == blocks for node in nodes)
 
 
 def test_a_node_finds_other_peers_by_itself():
