@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from basefs.errors import NoSpace, StoreError
@@ -28,26 +29,41 @@ from basefs.log.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
-MEMORY_CACHE_BYTES = 32 * 1024 * 1024
 #: Bytes that a content in memory takes beside its own.
 _OVERHEAD = 256
-DISK_CACHE_BYTES = 256 * 1024 * 1024
-#: Bytes of the files of large contents; the one that was used last is kept whatever its size.
-FILE_CACHE_BYTES = 1024 * 1024 * 1024
-#: A large content that finds no room on disk is kept in memory for its reader, up to this size.
-MAX_HOMELESS = 64 * 1024 * 1024
 #: Contents of which it is known that they cannot be decoded, about 400 bytes each.
 _REMEMBERED_UNREADABLE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """Bytes that a cache may take.
+
+    Attributes:
+        memory: of small contents in memory.
+        rows: of the file of small contents.
+        files: of the files of large contents; the one that was used last is kept whatever its size.
+        homeless: of a large content that finds no room on disk and is kept in memory for its reader.
+    """
+
+    memory: int = 32 * 1024 * 1024
+    rows: int = 256 * 1024 * 1024
+    files: int = 1024 * 1024 * 1024
+    homeless: int = 64 * 1024 * 1024
+
+
+_LIMITS = CacheLimits()
 
 
 class ContentCache:
     """Materialised contents by the hash of their write entry, least recently used out first.  Thread-safe."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, limits: CacheLimits = _LIMITS) -> None:
         """Open the cache: rows in the file `path`, large contents in the directory of that name plus `.d`.
 
         A damaged file is replaced.  `None`: keep everything in memory.
         """
+        self._limits = limits
         self._lock = threading.Lock()
         self._memory: OrderedDict[EntryHash, bytes] = OrderedDict()
         self._memory_bytes = 0
@@ -87,13 +103,13 @@ class ContentCache:
 
     def put(self, entry: EntryHash, data: bytes, *, on_disk: bool) -> None:
         """Keep a small content; one that is larger than a quarter of the cache is left out."""
-        if len(data) > MEMORY_CACHE_BYTES // 4:
+        if len(data) > self._limits.memory // 4:
             return
         with self._lock:
             self._drop(entry)
             self._memory[entry] = data
             self._memory_bytes += _OVERHEAD + len(data)
-            while self._memory_bytes > MEMORY_CACHE_BYTES:
+            while self._memory_bytes > self._limits.memory:
                 self._drop(next(iter(self._memory)))
             if on_disk and self._db is not None:
                 try:
@@ -113,13 +129,12 @@ class ContentCache:
         if data is not None:
             self._memory_bytes -= _OVERHEAD + len(data)
 
-    @staticmethod
-    def _store(db: sqlite3.Connection, entry: EntryHash, data: bytes) -> None:
+    def _store(self, db: sqlite3.Connection, entry: EntryHash, data: bytes) -> None:
         row = (entry, _digest(entry, data), data)
         db.execute("INSERT OR REPLACE INTO contents (entry, hash, data) VALUES (?, ?, ?)", row)
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         (page_size,) = db.execute("PRAGMA page_size").fetchone()
-        if pages * page_size > DISK_CACHE_BYTES:
+        if pages * page_size > self._limits.rows:
             db.execute("DELETE FROM contents WHERE seq <= (SELECT (min(seq) + max(seq)) / 2 FROM contents)")
             db.execute("VACUUM")
 
@@ -198,7 +213,7 @@ class ContentCache:
                     return descriptor, Path(name)
             except OSError as error:
                 log.debug("no file for a content in %s: %s", self.directory, error)
-        if size > MAX_HOMELESS:
+        if size > self._limits.homeless:
             raise NoSpace(f"the disk has no room to unpack a file of {size} bytes: free some space")
         return os.memfd_create("basefs-content", os.MFD_CLOEXEC), None
 
@@ -212,7 +227,7 @@ class ContentCache:
                 continue
             if path != newest and not path.name.startswith("."):
                 files.append((facts.st_mtime, facts.st_size, path))
-        room = FILE_CACHE_BYTES - newest.stat().st_size
+        room = self._limits.files - newest.stat().st_size
         for _, size, path in sorted(files, reverse=True):
             room -= size
             if room < 0:

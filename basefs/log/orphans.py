@@ -28,7 +28,11 @@ class Orphans:
         dropped: entries and blocks that had to make room.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, per_peer: int = MAX_ENTRIES_PER_PEER, most: int = MAX_ENTRIES, block_bytes: int = MAX_BLOCK_BYTES
+    ) -> None:
+        """Room for so many entries of one peer and of all, and for so many bytes of blocks."""
+        self._per_peer, self._most, self._most_block_bytes = per_peer, most, block_bytes
         self._peers: dict[str, OrderedDict[EntryHash, tuple[Entry, bytes]]] = {}
         self._total = 0
         #: What is awaited -> those that wait for it, in the order of arrival: that of a set differs between runs.
@@ -45,9 +49,9 @@ class Orphans:
         mine = self._peers.get(peer) or OrderedDict()
         if entry.hash in mine:
             return
-        if len(mine) >= MAX_ENTRIES_PER_PEER:
+        if len(mine) >= self._per_peer:
             self._drop_first(peer)
-        elif self._total >= MAX_ENTRIES:
+        elif self._total >= self._most:
             self._drop_first(max(self._peers, key=lambda each: len(self._peers[each])))
         self._peers.setdefault(peer, OrderedDict())[entry.hash] = (entry, needs)
         self._total += 1
@@ -85,7 +89,7 @@ class Orphans:
             return
         self._blocks[hash] = block
         self._block_bytes += len(block.data)
-        while self._block_bytes > MAX_BLOCK_BYTES:
+        while self._block_bytes > self._most_block_bytes:
             _, dropped = self._blocks.popitem(last=False)
             self._block_bytes -= len(dropped.data)
             self.dropped += 1

@@ -33,11 +33,11 @@ NO_LIMITS = DiskLimits()
 class Reserve:
     """Says when the contents of others have to wait."""
 
-    def __init__(self, log: Path, limits: DiskLimits, free: Callable[[Path], int] | None = None) -> None:
+    def __init__(self, log: Path, limits: DiskLimits, free: Callable[[Path], int]) -> None:
         """`log`: its file; `free`: bytes that are free in a directory."""
         self._files = (log, log.with_name(f"{log.name}-wal"))
         self._limits = limits
-        self._free = free or free_bytes
+        self._free = free
         self._is_short = False
 
     def reached(self) -> str:

@@ -22,6 +22,9 @@ class Room:
     """Short from the moment at which something did not fit until more is free than then, or the same thing fits.
 
     The log has a line for each of these moments.  Thread-safe.
+
+    Attributes:
+        free: bytes that are free in a directory.
     """
 
     def __init__(
@@ -32,7 +35,7 @@ class Room:
     ) -> None:
         """`directory`: of the log; `free`: bytes that are free in one; `clock`: any steady seconds."""
         self._directory = directory
-        self._free = free
+        self.free = free
         self._clock = clock
         self._lock = threading.Lock()
         self._is_short = False
@@ -44,7 +47,7 @@ class Room:
         """Something did not fit; `received`: it came from another node."""
         with self._lock:
             was, self._is_short = self._is_short, True
-            free = self._free(self._directory)
+            free = self.free(self._directory)
             self._needed = free + MORE_BYTES
             self._try_at = self._clock() + TRY_AGAIN
             if received:
@@ -59,7 +62,7 @@ class Room:
 
     def look(self) -> None:
         """Look whether there is room again."""
-        if self._is_short and self._free(self._directory) >= self._needed:
+        if self._is_short and self.free(self._directory) >= self._needed:
             self._is_over()
 
     def is_short(self) -> bool:
@@ -78,4 +81,4 @@ class Room:
         with self._lock:
             was, self._is_short, self._receive_at = self._is_short, False, 0.0
         if was:
-            log.info("room again: %d bytes are free in %s", self._free(self._directory), self._directory)
+            log.info("room again: %d bytes are free in %s", self.free(self._directory), self._directory)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
 from basefs.log.receipts import Receipts
 from basefs.log.remembered import Remembered
-from basefs.log.reserve import NO_LIMITS, DiskLimits, Reserve
+from basefs.log.reserve import NO_LIMITS, DiskLimits, Reserve, free_bytes
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Store:
         self.arrivals = Arrivals(self._db)
         self.detached = Detached(self._db)
         self.receipts = Receipts(self._db)
-        self.reserve = Reserve(path, NO_LIMITS)
+        self.reserve = Reserve(path, NO_LIMITS, free_bytes)
         #: Entries that links name and that have not arrived.
         self._unresolved: set[EntryHash] = set()
         self.has_quotas = False
@@ -440,9 +440,9 @@ class Store:
             self._linked[row[0]] = self._linked.get(row[0], 0) + 1
         self._db.execute("INSERT INTO links VALUES (?, ?, ?)", (entry.hash, target, None if row is None else row[0]))
 
-    def set_limits(self, limits: DiskLimits) -> None:
-        """Keep the contents of others within limits from now on."""
-        self.reserve = Reserve(self.database.path, limits)
+    def set_limits(self, limits: DiskLimits, free: Callable[[Path], int] = free_bytes) -> None:
+        """Keep the contents of others within limits from now on; `free`: bytes that are free in a directory."""
+        self.reserve = Reserve(self.database.path, limits, free)
         self.review()
 
     def review(self) -> int:

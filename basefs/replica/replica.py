@@ -133,7 +133,7 @@ class Replica:
         self._steady = steady
         self._signer = Signer(self.keys, clock)
         self._store = Store(directory / LOG_FILE)
-        self._store.set_limits(limits)
+        self._store.set_limits(limits, self.room.free)
         #: Every writer holds it, and takes it before the lock: blocks of large contents are stored under it alone, so
         #: that no reader waits for the disk.
         self._write_lock = Guard(self._store.database.translate)

@@ -13,7 +13,7 @@ import pytest
 from basefs.errors import IncompleteContent, UnreadableContent
 from basefs.log import codecs
 from basefs.log.blocks import GOSSIP_BLOCK_DATA
-from basefs.log.cache import ContentCache
+from basefs.log.cache import CacheLimits, ContentCache
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import HASH_SIZE, EntryHash
@@ -238,9 +238,8 @@ def test_a_revert_to_another_path_gives_no_base_for_a_delta(tmp_path: Path) -> N
     replica.close()
 
 
-def test_the_memory_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("basefs.log.cache.MEMORY_CACHE_BYTES", 10_000)
-    cache = ContentCache(None)
+def test_the_memory_cache_is_bounded() -> None:
+    cache = ContentCache(None, CacheLimits(memory=10_000))
     for number in range(200):
         cache.put(EntryHash(b"%d" % number), bytes(900), on_disk=True)
     assert in_memory(cache, 200) == list(range(200 - 8, 200))
@@ -258,9 +257,8 @@ def in_memory(cache: ContentCache, count: int) -> list[int]:
     return [number for number in range(count) if cache.get(EntryHash(b"%d" % number), only_memory=True) is not None]
 
 
-def test_contents_that_were_dropped_leave_their_room_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("basefs.log.cache.MEMORY_CACHE_BYTES", 10_000)
-    cache = ContentCache(None)
+def test_contents_that_were_dropped_leave_their_room_to_others() -> None:
+    cache = ContentCache(None, CacheLimits(memory=10_000))
     for number in range(8):
         cache.put(EntryHash(b"%d" % number), bytes(900), on_disk=False)
     cache.drop([EntryHash(b"3"), EntryHash(b"unknown"), EntryHash(b"4")])

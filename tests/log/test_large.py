@@ -10,22 +10,26 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pytest
 
 from basefs import path as paths
 from basefs.errors import NoSpace, NotEmpty, StoreError, UnreadableContent
-from basefs.log import cache, codecs
+from basefs.log import codecs
 from basefs.log.blocks import MAX_CONTENT_BYTES, SYNC_BLOCK_DATA, Block
+from basefs.log.cache import CacheLimits, ContentCache
 from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
+from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
-from basefs.log.hashes import EntryHash
+from basefs.log.hashes import EntryHash, sha224
 from basefs.log.missing import BlockStore
+from basefs.log.store import Store
 from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -221,27 +225,32 @@ def test_what_is_read_stays_what_was_opened(replica: Replica) -> None:
     late.close()
 
 
-def test_many_readers_unpack_a_file_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, replica: Replica) -> None:
+def test_many_readers_unpack_a_file_once(tmp_path: Path, replica: Replica) -> None:
     data = noise(0, LARGE)
-    write(replica, data)
-    other = copy_replica(replica, tmp_path / "other")
-    unpacking: list[int] = []
-    original = other._contents._decode
+    entry = write(replica, data).entries[0].hash
+    unpacking: list[EntryHash] = []
 
-    def counting(*arguments: object) -> Content:
-        unpacking.append(1)
-        return original(*arguments)  # type: ignore[arg-type]
+    class Counting(ContentCache):
+        def write_file(self, entry: EntryHash, *arguments: Any, **options: Any) -> FileContent:
+            unpacking.append(entry)
+            return super().write_file(entry, *arguments, **options)
 
-    monkeypatch.setattr(other._contents, "_decode", counting)
-    found: list[bool] = []
-    threads = [threading.Thread(target=lambda: found.append(other.read(F) == data)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
+    with closing(Store(replica.directory / LOG_FILE)) as store:
+        contents = Contents(store, Counting(tmp_path / CACHE_FILE), threading.RLock())
+        found: list[bool] = []
+
+        def read() -> None:
+            with closing(contents.open(entry)) as content:
+                found.append(content.whole() == data)
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE)
+        contents.close()
     assert found == [True] * 8
-    assert len(unpacking) == 1
-    other.close()
+    assert unpacking == [entry]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone", "a directory"])
@@ -266,16 +275,22 @@ def test_a_damaged_file_of_the_cache_is_unpacked_again(tmp_path: Path, damage: s
     again.close()
 
 
-def test_the_cache_keeps_to_its_size(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> None:
-    monkeypatch.setattr(cache, "FILE_CACHE_BYTES", 2 * LARGE + 1000)
+def test_the_cache_keeps_to_its_size(tmp_path: Path) -> None:
+    def name(number: int) -> EntryHash:
+        return EntryHash(sha224(b"%d" % number))
+
+    cache = ContentCache(tmp_path / CACHE_FILE, CacheLimits(files=2 * LARGE + 1000))
     for number in range(4):
-        write(replica, noise(number, LARGE), path(f"/{number}"))
+        cache.write_file(name(number), [noise(number, LARGE)], LARGE).close()
+        # The clock of the disk may stand still for the whole test.
+        os.utime(tmp_path / f"{CACHE_FILE}.d" / name(number).hex(), (number, number))
         if number:
             # The first one is the one that is used.
-            assert replica.read(path("/0")) == noise(0, LARGE)
-    assert len(unpacked(replica)) == 2
-    for number in range(4):
-        assert replica.read(path(f"/{number}")) == noise(number, LARGE)
+            with closing(cast(FileContent, cache.open_file(name(0)))) as content:
+                assert content.whole() == noise(0, LARGE)
+    assert {file.name for file in (tmp_path / f"{CACHE_FILE}.d").iterdir()} == {name(0).hex(), name(3).hex()}
+    assert cache.open_file(name(1)) is None
+    cache.close()
 
 
 def test_what_a_killed_process_was_unpacking_is_removed(tmp_path: Path) -> None:
@@ -397,16 +412,18 @@ def test_a_write_of_a_large_content_on_a_full_disk(monkeypatch: pytest.MonkeyPat
     assert replica.read(F) == b"before"
 
 
-def test_a_disk_without_room_to_unpack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, replica: Replica) -> None:
+def test_a_disk_without_room_to_unpack(tmp_path: Path, replica: Replica) -> None:
     data = noise(0, LARGE)
     write(replica, data)
     other = copy_replica(replica, tmp_path / "other")
-    monkeypatch.setattr(other._contents.cache, "directory", Path("/proc/nothing-can-be-made-here"))
+    # No directory can be made there.
+    (tmp_path / "other" / f"{CACHE_FILE}.d").write_bytes(b"")
     assert other.read(F) == data, "in memory, since it is not too large for that"
-    monkeypatch.setattr(cache, "MAX_HOMELESS", LARGE - 1)
-    with pytest.raises(NoSpace):
-        other.read(F)
     other.close()
+    narrow = ContentCache(tmp_path / "other" / CACHE_FILE, CacheLimits(homeless=LARGE - 1))
+    with pytest.raises(NoSpace):
+        narrow.write_file(EntryHash(bytes(28)), [data], LARGE)
+    narrow.close()
 
 
 @pytest.mark.logs("cannot be read")

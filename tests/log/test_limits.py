@@ -26,6 +26,7 @@ from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.lineage import MOST_DELTAS
 from basefs.log.missing import ContentProgress
 from basefs.log.reserve import DiskLimits
+from basefs.log.room import Room
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from tests.support.cost import calls
 from tests.support.helpers import ALICE, ROOT_KEY, Clock, copy_replica, in_blocks, make_replica, noise, path
@@ -435,10 +436,11 @@ def test_an_unreadable_content_is_logged_once(replica: Replica, caplog: pytest.L
 # -- room on this node ------------------------------------------------------------------------------------------------
 
 
-def limited(replica: Replica, directory: Path, limits: DiskLimits) -> Replica:
-    """A node with a copy of the log, and with limits."""
+def limited(replica: Replica, directory: Path, limits: DiskLimits, free: list[int] | None = None) -> Replica:
+    """A node with a copy of the log, and with limits; `free`: the bytes that are free there, if they are not real."""
     copy_replica(replica, directory).close()
-    return Replica(directory, clock=Clock(), limits=limits)
+    room = None if free is None else Room(directory, lambda _: free[0])
+    return Replica(directory, clock=Clock(), limits=limits, room=room)
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["behind the entry", "with the entry"])
@@ -471,13 +473,10 @@ def test_at_the_limit_contents_wait_and_entries_go_on(tmp_path: Path, replica: R
     again.close()
 
 
-def test_contents_wait_in_the_middle_and_go_on(
-    tmp_path: Path, replica: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_contents_wait_in_the_middle_and_go_on(tmp_path: Path, replica: Replica) -> None:
     """As the room of a disk comes and goes."""
     free = [10 * MIB]
-    monkeypatch.setattr("basefs.log.reserve.free_bytes", lambda directory: free[0])
-    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB))
+    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB), free)
     content = noise(1, 300_000)
     entry, blocks = save(replica, content, len(content))
     named, (small,) = in_blocks(b"small")
@@ -505,13 +504,10 @@ def test_contents_wait_in_the_middle_and_go_on(
     other.close()
 
 
-def test_blocks_that_name_each_other_come_from_memory_one_after_the_other(
-    tmp_path: Path, replica: Replica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_that_name_each_other_come_from_memory_one_after_the_other(tmp_path: Path, replica: Replica) -> None:
     """Each has the hash of the next one, as a list would, and all are wanted before there is room."""
     free = [5 * MIB - 1]
-    monkeypatch.setattr("basefs.log.reserve.free_bytes", lambda directory: free[0])
-    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB))
+    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB), free)
     blocks = [Block(noise(1, HASH_SIZE))]
     while len(blocks) < 600:
         blocks.append(Block(blocks[-1].hash))
@@ -537,13 +533,10 @@ def test_a_limit_shows_before_anything_arrives(tmp_path: Path, replica: Replica)
     other.close()
 
 
-def test_the_ends_of_a_limit_are_said_once(
-    tmp_path: Path, replica: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_ends_of_a_limit_are_said_once(tmp_path: Path, replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "basefs.log.store")
     free = [0]
-    monkeypatch.setattr("basefs.log.reserve.free_bytes", lambda directory: free[0])
-    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB))
+    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB), free)
     entry, blocks = save(replica, noise(1, 1000), 1000)
     for _ in range(3):
         other.apply([entry], blocks)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.log import orphans as module
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE
@@ -22,16 +20,13 @@ def entry(number: int) -> Entry:
 ENTRIES = [entry(number) for number in range(12)]
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that tests reach."""
-    monkeypatch.setattr(module, "MAX_ENTRIES_PER_PEER", 3)
-    monkeypatch.setattr(module, "MAX_ENTRIES", 6)
-    monkeypatch.setattr(module, "MAX_BLOCK_BYTES", 100)
+def small() -> Orphans:
+    """Orphans with limits that tests reach."""
+    return Orphans(per_peer=3, most=6, block_bytes=100)
 
 
 def test_released_once_with_their_peers() -> None:
-    orphans = Orphans()
+    orphans = small()
     orphans.hold(ENTRIES[0], b"need", "a")
     orphans.hold(ENTRIES[0], b"need", "b")
     orphans.hold(ENTRIES[1], b"other", "a")
@@ -42,7 +37,7 @@ def test_released_once_with_their_peers() -> None:
 
 
 def test_a_peer_pushes_out_its_own() -> None:
-    orphans = Orphans()
+    orphans = small()
     orphans.hold(ENTRIES[0], b"need", "quiet")
     for one in ENTRIES:
         orphans.hold(one, b"need", "loud")
@@ -54,7 +49,7 @@ def test_a_peer_pushes_out_its_own() -> None:
 
 
 def test_many_peers_push_out_what_they_have_sent_themselves() -> None:
-    orphans = Orphans()
+    orphans = small()
     orphans.hold(ENTRIES[0], b"need", "quiet")
     for number, one in enumerate(ENTRIES):
         orphans.hold(one, b"need", f"loud{number % 4}")
@@ -67,7 +62,7 @@ HOLD = st.tuples(st.integers(0, len(ENTRIES) - 1), st.sampled_from([b"x", b"y"])
 
 @given(st.lists(HOLD | st.sampled_from([b"x", b"y"])))
 def test_bounds_hold_after_anything(actions: list[tuple[int, bytes, str] | bytes]) -> None:
-    orphans = Orphans()
+    orphans = small()
     held = released = 0
     for action in actions:
         if isinstance(action, bytes):
@@ -84,7 +79,7 @@ def test_bounds_hold_after_anything(actions: list[tuple[int, bytes, str] | bytes
 
 
 def test_blocks_are_bounded_by_bytes() -> None:
-    orphans = Orphans()
+    orphans = small()
     blocks = [Block(bytes((number,)) * 40) for number in range(3)]
     for block in blocks:
         orphans.hold_block(block)

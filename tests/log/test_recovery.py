@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pathlib
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -131,16 +133,16 @@ def test_a_true_recovery_comes_in_by_itself_in_any_order(tmp_path: pathlib.Path)
 def test_a_log_with_recoveries_is_checked_and_repaired_like_any_other(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path, born=[*BORN, true_one()])
     replica.apply([HEIR.sign(true_one().hash, 2, Action.GRANT, b"root", HEIR.public)], [])
-    db = replica._store._db
+    replica.close()
     # A false one that somebody has put into the file.
     false = false_ones()["one too few"]
     data = false.encode()
-    db.execute("DROP TRIGGER entries_no_update")
-    db.execute(
-        "UPDATE entries SET data = ?, hash = ?, checksum = ? WHERE hash = ?",
-        (data, false.hash, checksum_of(data), true_one().hash),
-    )
-    replica.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / LOG_FILE)) as db, db:
+        db.execute("DROP TRIGGER entries_no_update")
+        db.execute(
+            "UPDATE entries SET data = ?, hash = ?, checksum = ? WHERE hash = ?",
+            (data, false.hash, checksum_of(data), true_one().hash),
+        )
     assert any("recovery" in damage.problem and damage.lost for damage in check(tmp_path / LOG_FILE))
     findings, _ = repair(tmp_path / LOG_FILE)
     assert findings

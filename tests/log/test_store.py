@@ -139,10 +139,10 @@ def test_the_paths_that_have_grants_cost_the_same_in_any_log(tmp_path: pathlib.P
         for number in range(first, 20 * first + 10):
             replica.commit(lambda author, number=number: author.write(path(f"/file{number}"), b"content"))  # type: ignore[misc]
         counted: list[None] = []
-        connection = replica._store.database.main
-        connection.set_progress_handler(lambda counted=counted: counted.append(None), 1)  # type: ignore[misc]
-        replica._store.key_paths()
-        connection.set_progress_handler(None, 0)
+        with closing(Store(tmp_path / LOG_FILE)) as store:
+            store.database.main.set_progress_handler(lambda counted=counted: counted.append(None), 1)  # type: ignore[misc]
+            store.key_paths()
+            store.database.main.set_progress_handler(None, 0)
         steps.append(len(counted))
     assert steps[0] == steps[1] > 0
     replica.close()
@@ -237,13 +237,12 @@ def test_what_a_killed_process_reported_is_there(tmp_path: pathlib.Path, moment:
 
 def test_sync_covers_what_was_committed(tmp_path: pathlib.Path) -> None:
     replica = make_replica(tmp_path)
-    store = replica._store
     replica.sync_to_disk()
-    assert not store.database.unsynced
+    assert replica.is_durable
     some_files(replica)
-    assert store.database.unsynced
+    assert not replica.is_durable
     replica.sync_to_disk()
-    assert not store.database.unsynced
+    assert replica.is_durable
     replica.close()
 
 
@@ -362,7 +361,7 @@ def test_a_damaged_row_is_not_given_to_others(healthy: pathlib.Path) -> None:
 @pytest.mark.logs("is damaged")
 def test_what_comes_behind_a_damaged_row_is_not_taken_and_not_held_against_the_peer(healthy: pathlib.Path) -> None:
     replica = Replica(healthy)
-    made = replica._view.tree.node(path("/d")).outcome.directories[0]
+    made = replica.attributes(path("/d")).entry
     replica.close()
     with closing(sqlite3.connect(healthy / LOG_FILE)) as db:
         (seq,) = db.execute("SELECT seq FROM entries WHERE hash = ?", (made,)).fetchone()

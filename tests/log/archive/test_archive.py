@@ -6,6 +6,7 @@ import contextlib
 import io
 import pathlib
 import random
+import sqlite3
 import tracemalloc
 
 import pytest
@@ -175,8 +176,9 @@ def test_equal_blocks_are_there_once(replica: Replica) -> None:
 
 
 def test_damage_of_the_log_is_told(replica: Replica) -> None:
-    replica._store._db.execute("DROP TRIGGER blocks_no_update")
-    replica._store._db.execute("UPDATE blocks SET data = zeroblob(40) WHERE seq = 3")
+    with contextlib.closing(sqlite3.connect(replica.directory / LOG_FILE)) as database, database:
+        database.execute("DROP TRIGGER blocks_no_update")
+        database.execute("UPDATE blocks SET data = zeroblob(40) WHERE seq = 3")
     with pytest.raises(DamagedLog, match=r"block .* does not match its hash"):
         exported(replica)
 
