@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import tracemalloc
 
 from basefs.fs.staging.identity import Identities
@@ -13,7 +14,7 @@ from tests.support.helpers import noise, path
 
 def by_hash(origin: EntryHash | None) -> int:
     """The number that follows from the entry that began a file."""
-    return Identities().number(origin)
+    return Identities(time.time).number(origin)
 
 
 def number(local: Local, text: str) -> int:
