@@ -6,14 +6,13 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from basefs.log.entries import Entry
 from eval.rows import Row
 from eval.scale.cluster import Change, Cluster, Setup, SimulatedNode, Spent
 
 #: Seconds until a new cluster has its push sessions, and nothing of its beginning is under way any more.
-_SETTLED = 6.0
+_SETTLED = 5.0
 #: Seconds for which an idle cluster is watched: one periodic session of each node.
 _IDLE = 5.0
 #: Seconds from a change to the next one: what it causes besides itself, root hashes over lazy sessions, is over then.
@@ -21,7 +20,7 @@ _SPACING = 2.0
 #: Seconds until something is given up.
 _PATIENCE = 300.0
 #: Changes that make the tree of eager sessions, before any counts.
-_TREE = 4
+_TREE = 3
 #: Moments after a change, in seconds, at which is counted which nodes have it.
 MOMENTS = [round(0.01 * 10 ** (step / 10), 4) for step in range(36)]
 
@@ -277,8 +276,3 @@ def _spreads(name: str, values: Sequence[float]) -> Row:
 
 def _below(ordered: Sequence[float], most: float) -> int:
     return sum(value <= most for value in ordered)
-
-
-def near(setup: Setup) -> Setup:
-    """The same on a network without distances, as between namespaces of one machine."""
-    return replace(setup, latency=(0.00005, 0.0002))
