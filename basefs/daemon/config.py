@@ -56,6 +56,7 @@ DURABLE_SECONDS = 0.1
 
 #: The home of root where the package is installed, which makes it; the service units use it as well.
 SYSTEM_HOME = Path("/var/lib/basefs")
+MACHINE_ID = Path("/etc/machine-id")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -160,14 +161,14 @@ class Home:
         """Where a daemon in the background prints."""
         return self.subdirectory("logs") / f"{name}.log"
 
-    def node_name(self) -> str:
+    def node_name(self, machine: Path = MACHINE_ID) -> str:
         """The node's default name: the host's, and digits of this home, so that two homes on a host differ.
 
         A home that was copied, or restored elsewhere from a backup, gets new digits: of two nodes with one name none
-        sees the other as a member.
+        sees the other as a member.  `machine`: the file that says which machine this is, machine-id(5).
         """
         path = self.path / "node"
-        here = sha224(_machine() + os.fsencode(self.path)).hex()[:16]
+        here = sha224(_content(machine) + os.fsencode(self.path)).hex()[:16]
         try:
             digits, *place = path.read_text().split()
         except (FileNotFoundError, ValueError):
@@ -189,10 +190,10 @@ def _close(directory: Path) -> None:
         log.warning("%s was open to other users of this machine (mode %04o), and is not any more", directory, mode)
 
 
-def _machine() -> bytes:
-    """What is this machine's own, machine-id(5); nothing where there is no such thing."""
+def _content(file: Path) -> bytes:
+    """What is in a file; nothing where there is no such thing."""
     try:
-        return Path("/etc/machine-id").read_bytes()
+        return file.read_bytes()
     except OSError:
         return b""
 

@@ -196,8 +196,8 @@ def _report(conflict: LostRevision, handlers: HandlerRunner | None) -> None:
         handlers.report([Event(CONFLICT, path, kind, lost.entry, lost.key or "", lost.fingerprint)])
 
 
-async def keep_durable(filesystem: Filesystem) -> None:
-    """Make what was saved and what has come survive a power cut, every `DURABLE_SECONDS`, for ever."""
+async def keep_durable(filesystem: Filesystem, seconds: float = config.DURABLE_SECONDS) -> None:
+    """Make what was saved and what has come survive a power cut, every so many seconds, for ever."""
 
     async def keep() -> None:
         if filesystem.is_durable:
@@ -210,4 +210,4 @@ async def keep_durable(filesystem: Filesystem) -> None:
             filesystem.failed(error)
             raise
 
-    await repeat("sync to disk", keep, lambda: asyncio.sleep(config.DURABLE_SECONDS))
+    await repeat("sync to disk", keep, lambda: asyncio.sleep(seconds))

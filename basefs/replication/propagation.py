@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from basefs.errors import AgentError, LocalProtocolError, NoSpace, StoreError
+from basefs.gossip.connect import probe
 from basefs.gossip.events import Address, GossipEvent
 from basefs.gossip.members import Peer, join_host_port
 from basefs.gossip.rpc import Body
@@ -24,7 +25,7 @@ from basefs.log.entries import parent_of
 from basefs.log.interface import AddResult
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.announcing import Announcer
-from basefs.replication.puller import Puller
+from basefs.replication.puller import Probe, Puller
 from basefs.replication.pushing import Pusher
 from basefs.replication.scheduler import PullScheduler
 from basefs.sync.net.service import SyncService
@@ -142,13 +143,18 @@ class Propagation:
         self._announced: set[Address] = set()
         self._stopped = False
 
-    def start(self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None]) -> None:
-        """Begin to propagate.  `address` tells where this node's sync protocol answers, once that is known."""
+    def start(
+        self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None], probe: Probe = probe
+    ) -> None:
+        """Begin to propagate.
+
+        `address` tells where this node's sync protocol answers, once that is known; `probe`: see `Puller`.
+        """
         self._gossip, self._sync, self._address = gossip, sync, address
         self._announcer = Announcer(self._replica, gossip, sync, address, self._loop, self._max_events)
         self._pusher = Pusher(self._replica, sync, self._loop)
         scheduler = PullScheduler(self._others, self._rng, interval=self._interval, probability=self._probability)
-        self._puller = Puller(scheduler, sync, self._loop)
+        self._puller = Puller(scheduler, sync, self._loop, probe)
         self._puller.start()
         self._replica.subscribe(self._on_applied)
 

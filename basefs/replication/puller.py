@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
 
 from basefs.gossip.connect import probe
 from basefs.replication.scheduler import Pull, PullScheduler, Why
@@ -17,11 +17,18 @@ from basefs.sync.session.states import Phase
 
 log = logging.getLogger(__name__)
 
+#: Says within some seconds whether a host and port take connections (`basefs/gossip/connect.py`).
+Probe: TypeAlias = Callable[[str, int, float], Coroutine[Any, Any, object]]
+
 
 class Puller:
     """Gives the scheduler time and events, and carries out its pulls."""
 
-    def __init__(self, scheduler: PullScheduler, sync: SyncService, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, scheduler: PullScheduler, sync: SyncService, loop: asyncio.AbstractEventLoop, probe: Probe = probe
+    ) -> None:
+        """`probe`: whether a lost peer is back."""
+        self._takes_connections = probe
         self._scheduler = scheduler
         self._sync = sync
         self._loop = loop
@@ -134,7 +141,7 @@ class Puller:
         off would leave none for the other half.
         """
         timeout = patience(CONNECT_TIMEOUT, self._sync.neighbours.longest_round_trip)
-        if await probe(*peer, timeout) is not None:
+        if await self._takes_connections(*peer, timeout) is not None:
             self._scheduler.news(peer, Why.LOST.value, self._loop.time())
         elif self._scheduler.is_lost(peer):
             self._scheduler.lost(peer, self._loop.time())

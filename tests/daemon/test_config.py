@@ -62,7 +62,7 @@ def test_the_node_name_stays_and_differs_between_homes(tmp_path: Path) -> None:
     assert one.node_name() != two.node_name()
 
 
-def test_a_home_that_was_copied_has_another_node_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_was_copied_has_another_node_name(tmp_path: Path) -> None:
     name = Home(tmp_path / "one").node_name()
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     other = Home(tmp_path / "two").node_name()
@@ -70,8 +70,9 @@ def test_a_home_that_was_copied_has_another_node_name(tmp_path: Path, monkeypatc
     assert Home(tmp_path / "two").node_name() == other
     assert Home(tmp_path / "one").node_name() == name
     # The same place on another machine.
-    monkeypatch.setattr("basefs.daemon.config._machine", lambda: b"another")
-    assert Home(tmp_path / "one").node_name() != name
+    another = tmp_path / "machine-id"
+    another.write_text("another")
+    assert Home(tmp_path / "one").node_name(another) != name
 
 
 def test_a_node_name_of_before_is_kept(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from basefs.daemon import config
 from basefs.daemon.loop import keep_durable
-from basefs.errors import StoreError
+from basefs.errors import BaseFSError, StoreError
 from basefs.fs.filesystem import Filesystem
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
@@ -25,9 +25,8 @@ MANY = 20
 
 
 @pytest.fixture
-def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
-    """A filesystem of which everything is on the disk, and looked at often."""
-    monkeypatch.setattr(config, "DURABLE_SECONDS", 0.001)
+def local(tmp_path: Path) -> Iterator[Local]:
+    """A filesystem of which everything is on the disk."""
     local = Local.bootstrap(tmp_path / "local")
     local.fs.keep_durable()
     yield local
@@ -36,26 +35,27 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
 
 
 class Watched:
-    """Counts the checks for durability, and the syncs."""
+    """A filesystem that counts the checks for durability, and the syncs."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, filesystem: Filesystem) -> None:
+        self._filesystem = filesystem
         self.looks = self.syncs = 0
         self.failures = 0
-        durable, keep = Filesystem.is_durable, Filesystem.keep_durable
 
-        def look(filesystem: Filesystem) -> bool:
-            self.looks += 1
-            return bool(durable.fget(filesystem))  # type: ignore[attr-defined]
+    @property
+    def is_durable(self) -> bool:
+        self.looks += 1
+        return self._filesystem.is_durable
 
-        def sync(filesystem: Filesystem) -> None:
-            self.syncs += 1
-            if self.failures:
-                self.failures -= 1
-                raise StoreError("the disk is busy")
-            keep(filesystem)
+    def keep_durable(self) -> None:
+        self.syncs += 1
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("the disk is busy")
+        self._filesystem.keep_durable()
 
-        monkeypatch.setattr(Filesystem, "is_durable", property(look))
-        monkeypatch.setattr(Filesystem, "keep_durable", sync)
+    def failed(self, error: BaseFSError) -> None:
+        self._filesystem.failed(error)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + DEADLINE
@@ -70,15 +70,15 @@ class Watched:
 
 
 @pytest.fixture
-def watched(local: Local, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(monkeypatch)
+def watched(local: Local) -> Watched:
+    return Watched(local.fs)
 
 
-def run(filesystem: Filesystem, scenario: Callable[[], Awaitable[None]]) -> None:
-    """Play `scenario` while the filesystem is kept durable."""
+def run(filesystem: Any, scenario: Callable[[], Awaitable[None]]) -> None:
+    """Play `scenario` while the filesystem is kept durable, and looked at often."""
 
     async def play() -> None:
-        keeping = asyncio.create_task(keep_durable(filesystem))
+        keeping = asyncio.create_task(keep_durable(filesystem, 0.001))
         try:
             await scenario()
         finally:
@@ -94,7 +94,7 @@ def test_a_node_on_which_nothing_happens_wakes_no_thread(local: Local, watched: 
         await watched.many_looks()
         assert watched.syncs == 0
 
-    run(local.fs, scenario)
+    run(watched, scenario)
 
 
 async def synced_once(local: Local, watched: Watched) -> None:
@@ -112,7 +112,7 @@ def test_what_was_published_is_synced_once(local: Local, watched: Watched) -> No
         local.publish()
         await synced_once(local, watched)
 
-    run(local.fs, scenario)
+    run(watched, scenario)
 
 
 def test_what_came_from_another_node_is_synced_once(local: Local, watched: Watched, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_came_from_another_node_is_synced_once(local: Local, watched: Watch
         assert local.load("/f") == b"x"
         await synced_once(local, watched)
 
-    run(local.fs, scenario)
+    run(watched, scenario)
 
 
 def test_what_is_pending_is_synced_and_published_later(local: Local, watched: Watched) -> None:
@@ -145,7 +145,7 @@ def test_what_is_pending_is_synced_and_published_later(local: Local, watched: Wa
         assert not local.fs.is_durable
         await synced_once(local, watched)
 
-    run(local.fs, scenario)
+    run(watched, scenario)
 
 
 @pytest.mark.logs("the disk is busy")
@@ -157,4 +157,4 @@ def test_what_could_not_be_synced_is_tried_again(local: Local, watched: Watched)
         await watched.until(lambda: local.fs.is_durable)
         assert watched.syncs > 2
 
-    run(local.fs, scenario)
+    run(watched, scenario)

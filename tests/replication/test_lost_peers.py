@@ -36,12 +36,14 @@ class Node:
     Attributes:
         ends: how its sessions have ended.
         calls: what it has told Serf.
+        probed: the lost peers that it has looked for.
     """
 
     def __init__(self, directory: Path, timing: SessionTiming = DEFAULT_TIMING) -> None:
         self._timing = timing
         self.ends: list[tuple[tuple[str, int], Reason]] = []
         self.calls: list[tuple[str, Any]] = []
+        self.probed: list[Address] = []
         self.replica = make_replica(directory)
 
     async def start(self) -> None:
@@ -51,7 +53,7 @@ class Node:
         self.sync = SyncService(self.replica, (HOST, 0), peers=list, max_sessions=16, listener=self, shared=shared)
         await self.sync.start()
         gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[], met=lambda address: None)
-        self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port))
+        self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port), self._probe)
 
     async def stop(self) -> None:
         await self.propagation.stop()
@@ -74,6 +76,10 @@ class Node:
         self.propagation.on_members(
             [Peer(str(port), host, port - SYNC_PORT_OFFSET, port, "alive") for host, port in addresses]
         )
+
+    async def _probe(self, host: str, port: int, timeout: float) -> object:
+        self.probed.append(Address(host, port))
+        return await probe(host, port, timeout)
 
     async def _call(self, *call: Any) -> None:
         self.calls.append(call)
@@ -120,22 +126,13 @@ def silent() -> Iterator[list[Address]]:
         yield addresses
 
 
-def test_lost_peers_take_no_places_of_sessions(
-    tmp_path: Path, silent: list[Address], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_peers_take_no_places_of_sessions(tmp_path: Path, silent: list[Address]) -> None:
     """They take seconds to fail, and with half of a cluster cut off there are always some."""
 
     async def main() -> None:
         async with peers(tmp_path) as (node, other):
             node.lose(silent)
-            tried: list[Address] = []
-
-            async def watch(host: str, port: int, timeout: float) -> Any:
-                tried.append(Address(host, port))
-                return await probe(host, port, timeout)
-
-            monkeypatch.setattr("basefs.replication.puller.probe", watch)
-            await until(lambda: len(tried) == len(silent))
+            await until(lambda: len(node.probed) == len(silent))
             node.sees(other)
             await until(lambda: node.ends)
             assert node.ends == [(other, Reason.COMPLETE)]
@@ -165,7 +162,7 @@ def test_an_address_at_which_nobody_has_answered_is_called_now_and_then(
             for _ in range(5):
                 node.lost([victim])
                 node.sees(victim, other)
-            assert not node.propagation._puller.is_lost(victim)  # type: ignore[union-attr]
+            assert victim not in node.probed
             node.sync.meet(victim)
             assert not node.sync.avoids(victim)
             elsewhere.close()

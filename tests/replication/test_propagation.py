@@ -21,6 +21,7 @@ from basefs.gossip.events import Address, Announcement, GossipEvent, decode_even
 from basefs.gossip.members import Peer
 from basefs.gossip.service import Counters
 from basefs.log.blocks import GOSSIP_BLOCK_DATA
+from basefs.log.interface import AddResult
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.propagation import BLOCK_PATIENCE, GREETERS, Propagation
 from basefs.replication.scheduler import LOST_FIRST, LOST_LONGEST
@@ -95,10 +96,15 @@ class Network:
 
 
 class Node:
-    """A node whose network is noted, with an event loop whose clock the tests move."""
+    """A node whose network is noted, with an event loop whose clock the tests move.
+
+    Attributes:
+        answering: who takes connections; the real ones are in `test_lost_peers`.
+    """
 
     def __init__(self, replica: Replica, *, gossips: bool = True) -> None:
         self.replica = replica
+        self.answering = {TWO}
         self.loop: Any = Loop()
         self.loop.call_soon = lambda call, *arguments: call(*arguments)  # type: ignore[attr-defined]
         self.loop.call_soon_threadsafe = self.loop.call_soon  # type: ignore[attr-defined]
@@ -106,7 +112,11 @@ class Node:
         self.network = Network()
         self.propagation = Propagation(replica, self.loop, 4, PULL_JITTER, gossips=gossips)
         parts: Any = self.network
-        self.propagation.start(parts, parts, lambda: HERE)
+
+        async def probe(host: str, port: int, timeout: float) -> object:
+            return Address(host, port) if Address(host, port) in self.answering else None
+
+        self.propagation.start(parts, parts, lambda: HERE, probe)
 
     def sees(self, *alive: Address, **others: str) -> None:
         """The members as Serf tells them: `others` with another status, by the last number of their address."""
@@ -127,18 +137,6 @@ def run_at_once(work: Coroutine[Any, Any, object]) -> Any:
         work.send(None)
         raise AssertionError("it waits")
     return Mock(asyncio.Task)
-
-
-@pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> dict[Address, bool]:
-    """Who takes connections; the real ones are in `test_lost_peers`."""
-    answers = {TWO: True}
-
-    async def probe(host: str, port: int, timeout: float) -> Address | None:
-        return Address(host, port) if answers.get(Address(host, port)) else None
-
-    monkeypatch.setattr("basefs.replication.puller.probe", probe)
-    return answers
 
 
 @pytest.fixture
@@ -226,24 +224,33 @@ def test_of_events_taken_together_each_origin_is_asked_that_has_a_missed_parent(
     assert node.replica.totals()["orphans"] == 0
 
 
+class Full(Replica):
+    """A log on a disk that may be full."""
+
+    is_full = True
+
+    def add(self, *arguments: Any, **options: Any) -> AddResult:
+        if self.is_full:
+            raise NoSpace("the disk is full")
+        return super().add(*arguments, **options)
+
+
 def test_a_log_that_takes_nothing_is_told_once(
-    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    replica: Replica, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk, for example: sync brings what gossip could not."""
-    first, second, third = changes(node.replica, tmp_path / "there", 3)
-    add = node.replica.add
-
-    def fail(*arguments: object, **options: object) -> None:
-        raise NoSpace("the disk is full")
-
-    monkeypatch.setattr(node.replica, "add", fail)
+    replica.close()
+    full = Full(replica.directory)
+    node = Node(full)
+    node.sees(ONE, TWO, THREE)
+    first, second, third = changes(full, tmp_path / "there", 3)
     for applied in (first, second):
         node.propagation.on_event(event_of(applied, TWO))
         node.loop.pass_time(1.0)
     (said,) = (record.getMessage() for record in caplog.records)
     assert said == "cannot store gossiped entries, relying on sync: the disk is full"
     assert node.network.room[-2:] == [0, 0], "peers are to send nothing for a while"
-    monkeypatch.setattr(node.replica, "add", add)
+    full.is_full = False
     for applied in (first, second, third):
         node.propagation.on_event(event_of(applied, TWO))
         node.loop.pass_time(1.0)
@@ -339,12 +346,12 @@ def test_of_many_members_a_few_compare_with_each_that_comes(node: Node) -> None:
     assert len(node.network.whom) in (GREETERS // 2, GREETERS // 2 + 1), "one half sees the other one again"
 
 
-def test_who_failed_is_tried_again_and_who_left_is_not(node: Node, answering: dict[Address, bool]) -> None:
-    answering[TWO] = False
+def test_who_failed_is_tried_again_and_who_left_is_not(node: Node) -> None:
+    node.answering.clear()
     node.sees(ONE, p3="failed", p4="left")
     node.loop.pass_time(LOST_FIRST)
     assert node.network.asked == [], "it does not answer"
-    answering[TWO] = True
+    node.answering.add(TWO)
     node.loop.pass_time(LOST_LONGEST)
     assert node.network.asked == [(TWO, "it was lost")]
     node.network.asked.clear()
@@ -377,9 +384,7 @@ def test_serf_is_told_at_once_of_who_is_back(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT])
-def test_a_cut_that_serf_has_not_noticed_is_tried_again(
-    node: Node, reason: Reason, answering: dict[Address, bool]
-) -> None:
+def test_a_cut_that_serf_has_not_noticed_is_tried_again(node: Node, reason: Reason) -> None:
     node.propagation.on_result(TWO, ended(reason))
     node.loop.pass_time(LOST_FIRST)
     assert node.network.whom == [TWO]
