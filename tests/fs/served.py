@@ -26,11 +26,13 @@ from basefs.fs.owners import Owners
 from basefs.path import Path
 from basefs.replica.replica import Applied
 from basefs.view.states import Kind, State
-from tests.support.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica
+from tests.support.helpers import BOB, ROOT_KEY, Clock, genesis, make_key, make_replica
 from tests.support.mounts import wait_until
 
 #: Who may write, so that both logs begin alike.
 KEYS = (ROOT_KEY, BOB)
+#: A path that is not there.
+LAST = (b".last",)
 
 
 class Served:
@@ -38,10 +40,9 @@ class Served:
 
     def __init__(self, directory: pathlib.Path, mountpoint: pathlib.Path, key: str) -> None:
         self._mountpoint = mountpoint
-        self._replica = make_replica(directory, [make_key(key)], born=genesis(KEYS))
-        self._filesystem = Filesystem(
-            self._replica, Owners(os.getuid(), os.getgid(), keep=False), self._replica._clock, QUIET_SECONDS
-        )
+        clock = Clock()
+        self._replica = make_replica(directory, [make_key(key)], born=genesis(KEYS), clock=clock)
+        self._filesystem = Filesystem(self._replica, Owners(os.getuid(), os.getgid(), keep=False), clock, QUIET_SECONDS)
         self._kernel = Kernel()
         self._mirror = self._filesystem.mirror = Mirror(self._filesystem.working, self._kernel, mountpoint)
         self._logged: list[tuple[str, str]] = []
@@ -95,9 +96,9 @@ class Served:
     def settle(self) -> None:
         """Until the kernel and those who watch know all that has arrived."""
         wait_until(lambda: not self._mirror.waiting, "the mirror")
-        done = threading.Event()
-        self._kernel._queue.put(done)
-        done.wait()
+        # Behind all that the kernel is still to forget.
+        self._kernel.invalidate([LAST])
+        wait_until(lambda: self._kernel.has_forgotten(LAST), "the kernel's caches")
 
     def cache(self, seconds: float) -> None:
         """What the kernel learns from now on is believed for so long."""
@@ -106,7 +107,7 @@ class Served:
     def interpose(self, where: str, deliveries: list[tuple[list[str], list[str]]]) -> None:
         """Have all of this arrive in the moment in which the mirror is about to show a change of this path."""
         names = tuple(where.encode().split(b"/"))
-        perform = self._mirror._perform
+        perform = self._mirror.perform
         about = threading.Event()
 
         def arrive() -> None:
@@ -120,12 +121,12 @@ class Served:
 
         def late(performed: Path, before: State | None, after: State | None) -> None:
             if performed == names:
-                self._mirror._perform = perform  # type: ignore[method-assign]
+                self._mirror.perform = perform  # type: ignore[method-assign]
                 about.set()
                 network.join()
             perform(performed, before, after)
 
-        self._mirror._perform = late  # type: ignore[method-assign]
+        self._mirror.perform = late  # type: ignore[method-assign]
 
     def watch_mirror(self) -> None:
         """Note from now on what the mirror's thread reads of the replica and logs, which it must not."""
@@ -149,15 +150,15 @@ class Served:
     def break_mirror(self, where: str) -> None:
         """The mirror has a bug that ends the next change of this path."""
         names = tuple(where.encode().split(b"/"))
-        perform = self._mirror._perform
+        perform = self._mirror.perform
 
         def broken(performed: Path, before: State | None, after: State | None) -> None:
             if performed == names:
-                self._mirror._perform = perform  # type: ignore[method-assign]
+                self._mirror.perform = perform  # type: ignore[method-assign]
                 raise RuntimeError("broken")
             perform(performed, before, after)
 
-        self._mirror._perform = broken  # type: ignore[method-assign]
+        self._mirror.perform = broken  # type: ignore[method-assign]
 
     def logged(self) -> list[tuple[str, str]]:
         """What was logged, and read by the mirror: the thread, and what."""

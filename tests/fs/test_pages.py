@@ -88,9 +88,13 @@ def test_who_reads_what_was_read_before_waits_for_nobody(local: Local) -> None:
             done.set()
 
     thread = threading.Thread(target=read, daemon=True)
-    with local.replica._lock:
+
+    def meanwhile(_: object) -> None:
+        """The lock is held."""
         thread.start()
         assert done.wait(DEADLINE)
+
+    local.replica.examine(FILE, meanwhile)
     thread.join()
 
 
@@ -139,11 +143,11 @@ def test_the_mirror_sets_no_size(local: Local, tmp_path: Path) -> None:
     os.utime(file, (1, 1))
     mirror = Mirror(local.fs.working, Kernel(), tmp_path)
     mirror._reach.begin()
-    local.replica.subscribe(mirror._on_applied)
+    local.replica.subscribe(mirror.on_applied)
     opened(local)
     change(local, b"second")
     names, (before, after) = mirror._waiting.popitem()
-    mirror._perform(names, before, after)
+    mirror.perform(names, before, after)
     assert file.read_bytes() == b"not its business"
     assert file.stat().st_mtime > 1
 
@@ -161,7 +165,7 @@ def test_a_change_is_settled_when_the_mirror_has_shown_it(local: Local, tmp_path
     change(local, b"second")
     assert told == [False], "not all subscribers have heard of it, the mirror may be one of them"
     assert mirror.is_settled(FILE, 6, 1)
-    local.replica.subscribe(mirror._on_applied)
+    local.replica.subscribe(mirror.on_applied)
     change(local, b"third")
     assert not mirror.is_settled(FILE, 5, 1), "nobody performs it, so the kernel never hears of it"
     assert mirror.is_settled(path("/other"), 5, 1)
@@ -188,18 +192,28 @@ def forgetful() -> Forgetful:
 
 
 @pytest.fixture
-def operations(local: Local, tmp_path: Path, forgetful: Forgetful) -> Iterator[Operations]:
-    """With a mirror that hears of changes, and performs none."""
+def kernel(forgetful: Forgetful) -> Iterator[Kernel]:
     kernel = Kernel()
     kernel.attach(forgetful, 1, SimpleNamespace())
-    mirror = Mirror(local.fs.working, kernel, tmp_path)
-    mirror.thread = -1
-    local.replica.subscribe(mirror._on_applied)
-    local.fs.metadata.stat(FILE)
-    yield Operations(local.fs, lambda: None, caller=lambda: (0, 0, CALLER[0]), kernel=kernel, mirror=mirror)
-    CALLER[:] = [1]
+    yield kernel
     forgetful.may.set()
     kernel.detach()
+
+
+@pytest.fixture
+def mirror(local: Local, tmp_path: Path, kernel: Kernel) -> Mirror:
+    """It hears of changes, and performs none."""
+    mirror = Mirror(local.fs.working, kernel, tmp_path)
+    mirror.thread = -1
+    local.replica.subscribe(mirror.on_applied)
+    local.fs.metadata.stat(FILE)
+    return mirror
+
+
+@pytest.fixture
+def operations(local: Local, kernel: Kernel, mirror: Mirror) -> Iterator[Operations]:
+    yield Operations(local.fs, lambda: None, caller=lambda: (0, 0, CALLER[0]), kernel=kernel, mirror=mirror)
+    CALLER[:] = [1]
 
 
 def pages(operations: Operations) -> Pages:
@@ -211,66 +225,62 @@ def pages(operations: Operations) -> Pages:
         operations.release("/f", handle)
 
 
-def forget(operations: Operations, forgetful: Forgetful) -> None:
+def forget(kernel: Kernel, forgetful: Forgetful) -> None:
     """Have the kernel forget what it knows of the file."""
-    kernel = operations._kernel
-    assert kernel is not None
     forgetful.may.set()
     wait_until(lambda: kernel.has_forgotten(FILE), "the kernel's caches")
 
 
 def test_the_kernel_has_pages_again_when_it_has_asked_for_the_new_size(
-    local: Local, operations: Operations, forgetful: Forgetful
+    local: Local, operations: Operations, forgetful: Forgetful, kernel: Kernel, mirror: Mirror
 ) -> None:
     """Not only when those who watch have been told as well, which takes much longer."""
     change(local, b"the second")
     assert pages(operations) is Pages.BYPASS, "it may still know the old size"
     assert operations.find("/f", None).size == 10
-    forget(operations, forgetful)
+    forget(kernel, forgetful)
     assert pages(operations) is Pages.BYPASS, "what it was told before it forgot, it has forgotten"
     assert operations.find("/f", None).size == 10
     assert [pages(operations), pages(operations)] == [Pages.DROP, Pages.KEEP]
-    assert operations._mirror is not None
-    assert operations._mirror.waiting == 1
+    assert mirror.waiting == 1
     change(local, b"the third one")
     assert pages(operations) is Pages.BYPASS, "another change waits"
 
 
 def test_who_has_an_older_version_open_keeps_others_from_the_pages(
-    local: Local, operations: Operations, forgetful: Forgetful
+    local: Local, operations: Operations, forgetful: Forgetful, kernel: Kernel
 ) -> None:
     """To the kernel both are one file, and it is told nothing of the new one before that is another file."""
     handle = operations.open("/f", os.O_RDONLY)
     change(local, b"the second")
-    forget(operations, forgetful)
+    forget(kernel, forgetful)
     assert forgetful.paths == []
     assert operations.find("/f", handle).size == 5
     operations.release("/f", handle)
     assert operations.find("/f", None).size == 10
     assert pages(operations) is Pages.BYPASS, "it need not have asked, it has forgotten nothing"
     change(local, b"the third one")
-    forget(operations, forgetful)
+    forget(kernel, forgetful)
     assert operations.find("/f", None).size == 13
     assert pages(operations) is Pages.DROP
 
 
 def test_an_answer_that_comes_from_an_older_version_counts_as_that(
-    local: Local, operations: Operations, forgetful: Forgetful
+    local: Local, operations: Operations, forgetful: Forgetful, kernel: Kernel, mirror: Mirror
 ) -> None:
     """Opened between the moment in which the change could be seen and that in which it was told of."""
     change(local, b"the second")
-    forget(operations, forgetful)
+    forget(kernel, forgetful)
     assert operations.find("/f", None).size == 10
-    assert operations._mirror is not None
-    operations._mirror.answered(FILE, 5, 1)
+    mirror.answered(FILE, 5, 1)
     assert pages(operations) is Pages.BYPASS
 
 
 def test_only_who_was_answered_can_know_that_the_answer_has_reached_the_kernel(
-    local: Local, operations: Operations, forgetful: Forgetful
+    local: Local, operations: Operations, forgetful: Forgetful, kernel: Kernel
 ) -> None:
     change(local, b"the second")
-    forget(operations, forgetful)
+    forget(kernel, forgetful)
     assert operations.find("/f", None).size == 10
     CALLER[:] = [2]
     assert pages(operations) is Pages.BYPASS
@@ -281,14 +291,12 @@ def test_only_who_was_answered_can_know_that_the_answer_has_reached_the_kernel(
 
 
 def test_a_change_that_is_being_shown_is_not_settled(
-    local: Local, operations: Operations, forgetful: Forgetful
+    local: Local, operations: Operations, forgetful: Forgetful, kernel: Kernel, mirror: Mirror
 ) -> None:
     """An older answer to the mirror may reach the kernel after a newer one to somebody else."""
-    mirror = operations._mirror
-    assert mirror is not None
     mirror._performing = FILE
     change(local, b"the second")
-    forget(operations, forgetful)
+    forget(kernel, forgetful)
     assert operations.find("/f", None).size == 10
     assert pages(operations) is Pages.BYPASS
     mirror._performing = None
@@ -296,12 +304,11 @@ def test_a_change_that_is_being_shown_is_not_settled(
 
 
 def test_a_name_that_came_is_not_settled_before_the_mirror_has_made_it(
-    local: Local, operations: Operations, forgetful: Forgetful
+    local: Local, operations: Operations, forgetful: Forgetful, kernel: Kernel, mirror: Mirror
 ) -> None:
     local.fs.metadata.list(())
     local.replica.commit(lambda author: author.write(path("/new"), b"first"))
     local.replica.commit(lambda author: author.write(path("/new"), b"the second"))
-    forget(operations, forgetful)
+    forget(kernel, forgetful)
     assert operations.find("/new", None).size == 10
-    assert operations._mirror is not None
-    assert not operations._mirror.is_settled(path("/new"), 10, 1)
+    assert not mirror.is_settled(path("/new"), 10, 1)

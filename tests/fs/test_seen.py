@@ -40,19 +40,19 @@ class Two:
         here, there = (make_replica(base / name, [key], born=born) for name, key in zip("ab", keys, strict=True))
         self.here = Local(here)
         self.there = there
-        self._sent: dict[Replica, list[Applied]] = {here: [], there: []}
+        self.sent: dict[Replica, list[Applied]] = {here: [], there: []}
         for replica in (here, there):
             self._follow(replica)
 
     def _follow(self, replica: Replica) -> None:
-        sent = self._sent[replica]
+        sent = self.sent[replica]
         replica.subscribe(lambda applied: sent.append(applied) if applied.local else None)
 
     def deliver(self, sender: Replica, receiver: Replica) -> None:
         """What one has published arrives at the other one."""
-        for applied in self._sent[sender]:
+        for applied in self.sent[sender]:
             receiver.apply(applied.entries, applied.blocks)
-        self._sent[sender].clear()
+        self.sent[sender].clear()
 
     def meet(self) -> None:
         """Both are quiet, and alike."""
@@ -74,7 +74,7 @@ class Two:
     def elsewhere(self, content: bytes = b"theirs", where: str = "/d/f") -> Entry:
         """Another node's version arrives; its entry."""
         self.there.commit(lambda author: author.write(path(where), content))
-        (entry,) = self._sent[self.there][-1].entries[:1]
+        (entry,) = self.sent[self.there][-1].entries[:1]
         self.deliver(self.there, self.here.replica)
         return entry
 
@@ -82,10 +82,10 @@ class Two:
         """This node is killed and started again."""
         target = self._base / f"{self.here.replica.directory.name}a"
         shutil.copytree(self.here.replica.directory, target)
-        sent = self._sent.pop(self.here.replica)
+        sent = self.sent.pop(self.here.replica)
         self.here.replica.close()
         self.here = Local(Replica(target, [self._keys[0]]))
-        self._sent[self.here.replica] = sent
+        self.sent[self.here.replica] = sent
         self._follow(self.here.replica)
 
     def check_kept(self, entry: Entry, where: str = "/d/f") -> bool:
@@ -337,7 +337,7 @@ def test_a_mode_goes_with_what_came_meanwhile(two: Two) -> None:
 def test_a_mode_does_not_hide_another_one_that_came_meanwhile(two: Two) -> None:
     two.here.fs.metadata.set_mode(F, 0o600)
     two.there.commit(lambda author: author.set_attributes(F, mode=0o640))
-    (entry,) = two._sent[two.there][-1].entries
+    (entry,) = two.sent[two.there][-1].entries
     two.deliver(two.there, two.here.replica)
     two.meet()
     assert two.here.mode("/d/f") == (0o640 if two.check_kept(entry) else 0o600)
@@ -408,7 +408,7 @@ def test_the_mirror_asks_the_log_for_nothing(two: Two, monkeypatch: pytest.Monke
     two.there.commit(lambda author: author.remove(F, directory=False))
     two.elsewhere()
     monkeypatch.setattr(two.here.fs.working, "replica", None)
-    mirror._perform(F, State(Kind.FILE), State(Kind.FILE))
+    mirror.perform(F, State(Kind.FILE), State(Kind.FILE))
     monkeypatch.undo()
     two.meet()
 

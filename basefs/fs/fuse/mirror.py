@@ -116,7 +116,7 @@ class Mirror:
     def start(self) -> None:
         """Follow the changes of the view from now on; the mount must be there."""
         threading.Thread(target=self._main, name="mirror", daemon=True).start()
-        self._working.replica.subscribe(self._on_applied)
+        self._working.replica.subscribe(self.on_applied)
         self._working.on_overruled(self._on_overruled)
 
     def stop(self) -> None:
@@ -218,7 +218,8 @@ class Mirror:
         """Have the kernel ask again for what it learned of these paths while it was told to believe it for long."""
         self._kernel.invalidate({path for one in paths for path in (one, one[:-1])})
 
-    def _on_applied(self, applied: Applied) -> None:
+    def on_applied(self, applied: Applied) -> None:
+        """The view has changed: what others have made of it waits to be performed."""
         # No lock of the working set here: whoever commits may hold it, and wait for this to end.
         own = self._working.in_flight if applied.local else frozenset()
         changes = [c for c in applied.changes if c.path and c.path not in own and not self._working.is_moving(c.path)]
@@ -293,7 +294,7 @@ class Mirror:
                 self._performing = path
                 self._since = time.monotonic()
             try:
-                self._perform(path, before, after)
+                self.perform(path, before, after)
             except OSError:
                 pass  # somebody here has changed the path meanwhile, and the kernel knows that
             except Exception:
@@ -314,7 +315,8 @@ class Mirror:
             self._kernel.invalidate([self.kept])
         self.absent, self.present, self.held, self.kept = None, {}, [], None
 
-    def _perform(self, path: Path, before: State | None, after: State | None) -> None:
+    def perform(self, path: Path, before: State | None, after: State | None) -> None:
+        """Make one change through the mount, as the thread does with each that waits.  Raises `OSError`."""
         working = self._working
         with working.lock:
             slot = working.overlay.get(path)
