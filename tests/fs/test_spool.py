@@ -68,9 +68,11 @@ def test_a_large_file_is_sparse(scratch: Path) -> None:
 
 def test_a_write_that_fails_leaves_what_was_there(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is whole after a restart, and shows zeros where it is extended."""
-    monkeypatch.setattr(module, "MEMORY_BYTES", 0)
     spool = Spool(scratch / "spool")
-    spool.write(b"first", 0)
+    # Too large for the memory, so that it is on the disk.
+    first = b"x" * (module.MEMORY_BYTES + 1)
+    size = len(first)
+    spool.write(first, 0)
     pwrite = os.pwrite
 
     def half(descriptor: int, data: bytes, offset: int) -> int:
@@ -80,12 +82,12 @@ def test_a_write_that_fails_leaves_what_was_there(scratch: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "pwrite", half)  # type: ignore[attr-defined]
         with pytest.raises(NoSpace):
-            spool.write(b"second", 5)
-    assert len(spool) == 5
-    os.close(Spool.reopen(scratch / "spool", 5, spool.checksum())._descriptor)
-    spool.truncate(8)
-    assert spool.read(8, 0) == b"first\0\0\0"
-    os.close(Spool.reopen(scratch / "spool", 8, spool.checksum())._descriptor)
+            spool.write(b"second", size)
+    assert len(spool) == size
+    os.close(Spool.reopen(scratch / "spool", size, spool.checksum())._descriptor)
+    spool.truncate(size + 3)
+    assert spool.read(size + 3, 0) == first + b"\0\0\0"
+    os.close(Spool.reopen(scratch / "spool", size + 3, spool.checksum())._descriptor)
     spool.close()
 
 

@@ -6,17 +6,30 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from basefs.errors import ReadOnly, StoreError
+from basefs.log.cache import ContentCache
+from basefs.log.database import Database
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.interface import LogState
 from basefs.log.snapshots import SnapshotReader
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.helpers import ROOT_KEY, make_replica, noise, path
 from tests.support.patience import DEADLINE
+
+
+class Given(Database):
+    """A log file whose readers get a connection that a test has made, once there is one."""
+
+    given: Any = None
+
+    def connect_reader(self) -> Any:
+        return self.given or super().connect_reader()
 
 
 def ask_all(state: LogState, entry: EntryHash, block: BlockHash) -> dict[str, object]:
@@ -49,7 +62,7 @@ def test_peers_are_answered_while_a_transaction_is_under_way_and_told_nothing_of
         draft = author.write(path("/g"), noise(1, 3000))
         yield draft
         # All of the draft is in the database now, and may still be taken back.
-        assert replica._store.paths.id_of(path("/g")) is not None
+        assert replica.survey(path("/g")).entries
         thread = threading.Thread(target=lambda: answers.append(ask_all(replica, entry, block)), daemon=True)
         thread.start()
         thread.join(DEADLINE)
@@ -74,7 +87,7 @@ def test_peers_are_answered_while_a_transaction_is_under_way_and_told_nothing_of
     ],
 )
 def test_what_belongs_together_is_told_as_of_one_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Replica | SnapshotReader], object]
+    tmp_path: Path, ask: Callable[[Replica | SnapshotReader], object]
 ) -> None:
     """Though another thread commits after each of the statements that it takes."""
     replica = make_replica(tmp_path, (ROOT_KEY,))
@@ -107,12 +120,13 @@ def test_what_belongs_together_is_told_as_of_one_moment(
         def fetchone(self) -> tuple[object, ...] | None:
             return self[0] if self else None
 
-    connection = replica._store.database.connect_reader()
-    monkeypatch.setattr(replica._store.database, "connect_reader", Changing)
-    reader = SnapshotReader(replica._store.database, replica._contents.cache)
-    assert ask(reader) == before
-    assert commits
-    connection.close()
+    with closing(Given(tmp_path / LOG_FILE)) as database:
+        connection = database.connect_reader()
+        database.given = Changing()
+        reader = SnapshotReader(database, ContentCache(None))
+        assert ask(reader) == before
+        assert commits
+        connection.close()
     replica.close()
 
 
@@ -136,13 +150,11 @@ def test_what_is_damaged_is_told_to_nobody_and_reported(tmp_path: Path) -> None:
     replica.close()
 
 
-def test_an_error_of_the_database_is_one_of_ours_and_the_next_question_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_database_is_one_of_ours_and_the_next_question_is_answered(tmp_path: Path) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
-    connection = replica._store.database.connect_reader()
-    monkeypatch.setattr(replica._store.database, "connect_reader", lambda: connection)
-    reader = SnapshotReader(replica._store.database, replica._contents.cache)
+    database = Given(tmp_path / LOG_FILE)
+    connection = database.given = database.connect_reader()
+    reader = SnapshotReader(database, ContentCache(None))
     connection.set_progress_handler(lambda: 1, 1)
     for ask in (lambda: reader.path_hash(path("/f")), lambda: reader.listing(())):
         with pytest.raises(StoreError):

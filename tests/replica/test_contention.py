@@ -21,7 +21,6 @@ import basefs.log.verifying
 import basefs.replica.replica
 from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
-from basefs.log.encoder import Encoder
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.keys import verify
@@ -276,23 +275,30 @@ def test_a_wrong_signature_is_refused_before_the_parent_is_known(tmp_path: pathl
 
 
 def test_contents_are_encoded_without_the_lock(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
+    tmp_path: pathlib.Path, in_time: Callable[[Callable[[], object]], bool]
 ) -> None:
     replica = make_replica(tmp_path, (ROOT_KEY,))
     names = [path(f"/f{number}") for number in range(3)]
-    prepare = Encoder.prepare
     answers: list[bool] = []
 
-    def watch(encoder: Encoder, *arguments: object) -> None:
-        answers.append(in_time(replica.wait))
-        prepare(encoder, *arguments)  # type: ignore[arg-type]
+    class Watched(BytesContent):
+        """What is read to be encoded."""
 
-    monkeypatch.setattr(Encoder, "prepare", watch)
+        def whole(self) -> bytes:
+            answers.append(in_time(replica.wait))
+            return super().whole()
+
+        def pieces(self) -> Iterator[bytes]:
+            answers.append(in_time(replica.wait))
+            return super().pieces()
+
+    contents = {name: Watched(b"new " + name[0]) for name in names}
     replica.commit(
-        lambda author: (author.write(name, b"new") for name in names),
-        contents=[(name, BytesContent(b"new"), None) for name in names],
+        lambda author: (author.write(name, content) for name, content in contents.items()),
+        contents=[(name, content, None) for name, content in contents.items()],
     )
-    assert answers == [True] * len(names)
+    assert len(answers) >= len(names) and all(answers)
+    assert [replica.read(name) for name in names] == [b"new f0", b"new f1", b"new f2"]
     replica.close()
 
 
@@ -309,10 +315,14 @@ def test_what_was_asked_for_is_known_anew_when_it_has_changed(
     )
     reader.apply(changed.entries, changed.blocks)
     sizes: list[int] = []
-    with reader._lock:
+
+    def meanwhile(_: object) -> None:
+        """The lock is held."""
         assert in_time(lambda: reader.names_of(path("/f0")))
         assert in_time(lambda: sizes.append(reader.attributes(path("/f0")).size))
         assert in_time(lambda: reader.attributes(()))
+
+    reader.examine((), meanwhile)
     assert sizes == [5]
     linked = writer.commit(lambda author: author.make_link(path("/g"), path("/f0")))
     assert set(writer.names_of(path("/f0"))) == {path("/f0"), path("/g")}
@@ -338,9 +348,12 @@ def test_a_content_is_opened_while_a_transaction_is_under_way(
     write = reader.attributes(path("/f0")).content
     assert write is not None
     opened: list[bytes] = []
-    with reader._lock, reader._store.transaction():
-        reader._store.database.set_meta("test", b"something")
+
+    def make(author: Author):  # type: ignore[no-untyped-def]
+        yield author.make_directory(path("/d"))
         assert in_time(lambda: opened.append(reader.open_write(write).whole()))
+
+    reader.commit(make, key=ROOT_KEY)
     assert opened == [contents[-1]]
     writer.close()
     reader.close()
@@ -463,10 +476,13 @@ def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: pathli
     held, turned = threading.Event(), threading.Event()
     in_time: list[bool] = []
 
+    def make(author: Author) -> Draft:
+        held.set()
+        in_time.append(turned.wait(DEADLINE))
+        return author.make_directory(path("/d"))
+
     def hold() -> None:
-        with replica._write_lock:
-            held.set()
-            in_time.append(turned.wait(DEADLINE))
+        replica.commit(make)
 
     async def look() -> None:
         checking = asyncio.ensure_future(Propagation(replica, asyncio.get_running_loop(), 4, 0.0).look_again())
