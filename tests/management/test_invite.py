@@ -58,12 +58,12 @@ class Machine:
     """Another machine: a home of its own."""
 
     def __init__(self, cli: Cli, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.cli = Cli(base, cli._capsys)
-        self._monkeypatch = monkeypatch
+        self.cli = Cli(base, cli.capsys)
+        self.monkeypatch = monkeypatch
 
     def join(self, text: str, *arguments: object) -> tuple[int, str, str]:
         """`basefs join` with a text on its standard input."""
-        with self._monkeypatch.context() as patch:
+        with self.monkeypatch.context() as patch:
             patch.setenv("BASEFS_HOME", str(self.cli.home.path))
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
             return self.cli.run("join", *arguments)
@@ -348,8 +348,8 @@ def test_an_expired_one(member: Cli, machine: Machine) -> None:
 
 def test_members_are_tried_one_after_another(member: Cli, machine: Machine) -> None:
     token = invited(member, "conf")
-    stranger = Machine(machine.cli, machine.cli.base / "stranger", machine._monkeypatch)
-    with machine._monkeypatch.context() as patch:
+    stranger = Machine(machine.cli, machine.cli.base / "stranger", machine.monkeypatch)
+    with machine.monkeypatch.context() as patch:
         patch.setenv("BASEFS_HOME", str(stranger.cli.home.path))
         stranger.cli("bootstrap", "else")
     with (
@@ -374,8 +374,8 @@ def test_nobody_answers(member: Cli, machine: Machine) -> None:
 def test_a_member_that_has_not_heard_of_it(member: Cli, machine: Machine) -> None:
     with temporary_directory() as directory:
         member("export", "conf", directory / "archive")
-        away = Machine(machine.cli, directory, machine._monkeypatch)
-        with machine._monkeypatch.context() as patch:
+        away = Machine(machine.cli, directory, machine.monkeypatch)
+        with machine.monkeypatch.context() as patch:
             patch.setenv("BASEFS_HOME", str(away.cli.home.path))
             away.cli("import", "conf", directory / "archive")
         token = invited(member, "conf")

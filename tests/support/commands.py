@@ -30,17 +30,17 @@ class Cli:
     def __init__(self, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.base = base
         self.home = Home(base / "home")
-        self._capsys = capsys
+        self.capsys = capsys
 
     def run(self, *arguments: object) -> tuple[int, str, str]:
         """Exit code, stdout and stderr of a command."""
-        self._capsys.readouterr()
+        self.capsys.readouterr()
         code: object = 0
         try:
             main([str(argument) for argument in arguments])
         except SystemExit as ended:
             code = ended.code
-        out, err = self._capsys.readouterr()
+        out, err = self.capsys.readouterr()
         assert isinstance(code, int)
         return code, out, err
 

@@ -22,6 +22,7 @@ from basefs.log.recovery import message
 from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.view.states import Kind
+from basefs.view.tree import Node as ViewNode
 
 NONCE = bytes(range(HASH_SIZE))
 BIRTH = 1_000_000_000
@@ -155,6 +156,11 @@ class Shown:
     entry: EntryHash
     mtime: int
     keys: tuple[tuple[str, int], ...]
+
+
+def live_nodes(replica: Replica) -> dict[Path, ViewNode]:
+    """The live tree with states and authority, which a replica shows nobody as a whole."""
+    return dict(replica._view.tree.walk())
 
 
 def keys_at(replica: Replica, names: Path) -> tuple[tuple[str, int], ...]:

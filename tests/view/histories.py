@@ -130,7 +130,7 @@ class World:
         self.daves = born.daves
         self.root = next(entry for entry in born.entries.values() if entry.is_root)
         self.nodes: list[Node] = []
-        self._stack = ExitStack()
+        self.opened = ExitStack()
         self._copies = 0
         self._by_hand: dict[EntryHash, Entry] = {}
         for index, keys in enumerate(NODE_KEYS):
@@ -146,7 +146,7 @@ class World:
             try:
                 yield world
             finally:
-                world._stack.close()
+                world.opened.close()
 
     def node(self, name: str, keys: tuple[SigningKey, ...] = ()) -> Node:
         """A new node with an empty log."""
@@ -158,7 +158,7 @@ class World:
         return self._kept(Node(copy_replica(node.replica, self.directory / f"copy{self._copies}")))
 
     def _kept(self, node: Node) -> Node:
-        self._stack.callback(node.replica.close)
+        self.opened.callback(node.replica.close)
         return node
 
     # -- what the nodes know together ---------------------------------------------------------------------------------
@@ -209,12 +209,12 @@ class World:
             # No permission, or the path is not what the step hoped for: a user would see an error too.
             return
 
-    def _pick(self, node: Node, index: int, *kinds: Kind) -> Path | None:
+    def pick(self, node: Node, index: int, *kinds: Kind) -> Path | None:
         found = sorted(names for names, kind in node.replica.live_paths() if not kinds or kind in kinds)
         return found[index % len(found)] if found else None
 
     def _new(self, node: Node, step: Step) -> Path:
-        directory = self._pick(node, step.a, Kind.DIRECTORY)
+        directory = self.pick(node, step.a, Kind.DIRECTORY)
         assert directory is not None, "the root is always there"
         return (*directory, NAMES[step.b % len(NAMES)])
 
@@ -229,29 +229,29 @@ class World:
 
     def rewrite(self, node: Node, step: Step) -> None:
         """Give a file another content."""
-        names = self._pick(node, step.a, Kind.FILE)
+        names = self.pick(node, step.a, Kind.FILE)
         if names is not None:
             content = CONTENTS[step.b % len(CONTENTS)]
             self._commit(node, lambda author: author.write(names, content, mode=MODES[step.c % len(MODES)]))
 
     def remove(self, node: Node, step: Step) -> None:
         """unlink or rmdir."""
-        names = self._pick(node, step.a)
+        names = self.pick(node, step.a)
         if names:
             is_directory = node.replica.attributes(names).kind is Kind.DIRECTORY
             self._commit(node, lambda author: author.remove(names, directory=is_directory))
 
     def rename(self, node: Node, step: Step) -> None:
         """Move anything anywhere."""
-        source = self._pick(node, step.a)
-        directory = self._pick(node, step.b, Kind.DIRECTORY)
+        source = self.pick(node, step.a)
+        directory = self.pick(node, step.b, Kind.DIRECTORY)
         if source and directory is not None:
             target = (*directory, NAMES[step.c % len(NAMES)])
             self._commit(node, lambda author: author.rename(source, target))
 
     def link(self, node: Node, step: Step) -> None:
         """Another name for a file."""
-        target = self._pick(node, step.c, Kind.FILE, Kind.SYMLINK)
+        target = self.pick(node, step.c, Kind.FILE, Kind.SYMLINK)
         if target is not None:
             self._commit(node, lambda author: author.make_link(self._new(node, step), target))
 
@@ -261,7 +261,7 @@ class World:
 
     def attributes(self, node: Node, step: Step) -> None:
         """chmod, chown and utimens."""
-        names = self._pick(node, step.a)
+        names = self.pick(node, step.a)
         if names is not None:
             mode, owner = MODES[step.b % len(MODES)], OWNERS[step.c % len(OWNERS)]
             mtime = TIMES[step.c // len(OWNERS) % len(TIMES)]
@@ -269,7 +269,7 @@ class World:
 
     def grant(self, node: Node, step: Step) -> None:
         """Grant a key something."""
-        names = self._pick(node, step.a)
+        names = self.pick(node, step.a)
         if names is not None:
             key = KEYS[step.b % len(KEYS)]
             quota = QUOTAS[step.c % len(QUOTAS)]
@@ -277,7 +277,7 @@ class World:
 
     def revoke(self, node: Node, step: Step) -> None:
         """Take a key's grants back, with acks or (by hand) without."""
-        names = self._pick(node, step.a)
+        names = self.pick(node, step.a)
         if names is not None:
             key = KEYS[step.b % len(KEYS)]
             self._commit(node, lambda author: author.revoke(names, b"key", key.fingerprint))
@@ -292,7 +292,7 @@ class World:
     def revert(self, node: Node, step: Step) -> None:
         """Revert the last entry of some path to an earlier entry of that path, on whatever branch."""
         known = list(node.entries.values())
-        names = self._pick(node, step.a)
+        names = self.pick(node, step.a)
         if not names:
             return
         tip = node.replica.attributes(names).entry

@@ -19,7 +19,7 @@ from basefs.view.changes import Change, in_order, visible
 from basefs.view.draft import Draft
 from basefs.view.states import Kind, State
 from tests.support.examples import rarely
-from tests.support.helpers import ALICE, BOB, ROOT_KEY, genesis, make_replica, path
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, genesis, live_nodes, make_replica, path
 from tests.view.histories import SEEDS, Step, World, steps
 
 
@@ -84,7 +84,7 @@ def stat(replica: Replica, names: Path) -> tuple[int, bool]:
 
 def states_of(replica: Replica) -> dict[Path, State]:
     """Every live path and what is there."""
-    return {names: node.state for names, node in replica._view.tree.walk()}
+    return {names: node.state for names, node in live_nodes(replica).items()}
 
 
 @rarely

@@ -256,7 +256,7 @@ def test_revokes_and_grants_of_the_root_key_change_nothing_that_users_see(
         node = world.nodes[0]
         world.deliver(node, world.entries(), world.blocks(), 1)
         for step in last:
-            names = world._pick(node, step.a)
+            names = world.pick(node, step.a)
             assert names is not None
             before = plain(tree_of(node.replica))
             key = (*KEYS, DAVE)[step.b % (1 + len(KEYS))]

@@ -282,7 +282,7 @@ def test_a_key_holder_of_no_authority_or_with_a_quota_admits_nobody(tmp_path: Pa
     def replica_of(key: SigningKey, quota: Quota | None) -> Replica:
         root = make_replica(tmp_path / "root")
         root.commit(lambda author: author.grant((), b"key", BOB.public, quota))
-        entries = [placed.entry for placed in root._store.entries_behind(0)]
+        entries = [Entry.decode(raw) for raw in root.walk(())]
         root.close()
         return make_replica(tmp_path / key.fingerprint.hex(), (key,), born=entries)
 
@@ -342,7 +342,7 @@ def test_a_key_without_authority_revokes_nothing_on_a_removed_directory(tmp_path
     root.commit(lambda author: author.grant(path("/d"), b"bob", BOB.public))
     root.commit(lambda author: author.grant(path("/d"), b"carol", CAROL.public))
     root.commit(lambda author: author.remove(path("/d"), directory=True))
-    entries = [placed.entry for placed in root._store.entries_behind(0)]
+    entries = [Entry.decode(raw) for raw in root.walk(())]
     root.close()
     replica = make_replica(tmp_path / "bob", (BOB,), born=entries)
     with pytest.raises(PermissionDenied):

@@ -8,7 +8,7 @@ from basefs.log.entries import Entry
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.states import State
-from tests.support.helpers import Node
+from tests.support.helpers import Node, live_nodes
 from tests.view.histories import SEEDS, Step, World, steps
 from tests.view.oracle import Depths, Oracle
 
@@ -27,7 +27,7 @@ def oracle_of(node: Node) -> Oracle:
 
 def shown(replica: Replica) -> dict[Path, tuple[State, Depths]]:
     """Every live path with its state and the keys valid there."""
-    return {names: (node.state, dict(node.authority.depths)) for names, node in replica._view.tree.walk()}
+    return {names: (node.state, dict(node.authority.depths)) for names, node in live_nodes(replica).items()}
 
 
 @given(steps(), SEEDS)

@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from basefs.log.entries import Action
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.examples import rarely
-from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, Node, copy_replica, make_replica, path, tree_of
+from tests.support.helpers import (
+    ALICE,
+    BOB,
+    ROOT_KEY,
+    Clock,
+    Node,
+    copy_replica,
+    live_nodes,
+    make_replica,
+    path,
+    tree_of,
+)
 from tests.view.histories import SEEDS, Step, World, plain, steps
 
 
@@ -86,7 +97,7 @@ def test_a_state_that_all_agree_on_does_not_change_by_acks(history: list[Step], 
         before = plain(tree_of(node.replica))
         chance = random.Random(which)
         # Of merged directories the leading one is accepted: its mode and time are those of the path.
-        live = [one for _, one in node.replica._view.tree.walk() if chance.random() < 0.5]
+        live = [one for one in live_nodes(node.replica).values() if chance.random() < 0.5]
         tips = [one.outcome.tips[0] for one in live]
         acks = [ROOT_KEY.sign(tip.hash, 1, Action.ACK, tip.name) for tip in tips]
         assert not node.receive(acks, []).rejected

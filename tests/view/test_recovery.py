@@ -25,6 +25,7 @@ from tests.support.helpers import (
     SECOND_HEIR,
     STRANGER,
     copy_replica,
+    live_nodes,
     make_replica,
     path,
     recovery_keys,
@@ -299,7 +300,7 @@ def test_a_key_that_was_granted_again_keeps_its_smaller_quota(replica: Replica) 
     recover(replica)
     replica_tree = tree_of(replica)
     assert dict(replica_tree[()].keys)["stranger"] == 0
-    assert replica._view.tree.root.authority.limits == {STRANGER.fingerprint: {0: Quota(100, 5)}}
+    assert live_nodes(replica)[()].authority.limits == {STRANGER.fingerprint: {0: Quota(100, 5)}}
 
 
 def test_grants_on_what_was_removed_let_their_keys_read_still(replica: Replica) -> None:
@@ -354,4 +355,4 @@ def test_a_recovery_changes_nothing_for_users_whatever_has_happened(history: lis
 
 def keys_of(replica: Replica) -> dict[tuple[bytes, ...], dict[bytes, int]]:
     """The keys valid at each live path."""
-    return {names: dict(node.authority.depths) for names, node in replica._view.tree.walk()}
+    return {names: dict(node.authority.depths) for names, node in live_nodes(replica).items()}

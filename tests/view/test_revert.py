@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -12,21 +13,21 @@ from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.changes import visible
 from basefs.view.states import Kind, State
-from basefs.view.tree import Tree
+from basefs.view.tree import Node, Tree
 from tests.support.examples import rarely
-from tests.support.helpers import Clock, make_replica, path
+from tests.support.helpers import Clock, live_nodes, make_replica, path
 from tests.view.histories import Step, World, steps
 
 
-def states(tree: Tree) -> dict[Path, State]:
+def states(nodes: Mapping[Path, Node]) -> dict[Path, State]:
     """What a tree shows, modes, owners and times included."""
-    return {names: visible(node.state) for names, node in tree.walk()}
+    return {names: visible(node.state) for names, node in nodes.items()}
 
 
 def past(replica: Replica, sequence: int) -> dict[Path, State]:
     """What this log showed when it had so many entries."""
     with replica._store.as_of(sequence):
-        return states(Tree(replica._store, replica._view.tree.resolver))
+        return states(dict(Tree(replica._store, replica._view.tree.resolver).walk()))
 
 
 @rarely
@@ -42,7 +43,7 @@ def test_the_past_is_what_was_shown_then(history: list[Step]) -> None:
                 # A content that became complete later shows in the past as well.
                 blocks = len(node.blocks)
                 seen.clear()
-            seen[node.replica.totals()["entries"]] = states(node.replica._view.tree)
+            seen[node.replica.totals()["entries"]] = states(live_nodes(node.replica))
         for sequence, tree in seen.items():
             assert past(node.replica, sequence) == tree
         assert node.replica.check_view() == []
@@ -59,7 +60,7 @@ def test_a_tree_is_again_what_it_was(history: list[Step], when: int) -> None:
         sequence = 2 + when % (node.replica.totals()["entries"] - 1)
         before = past(node.replica, sequence)
         node.replica.commit(lambda author: author.reverter.tree((), sequence))
-        assert states(node.replica._view.tree) == before
+        assert states(live_nodes(node.replica)) == before
         assert node.replica.check_view() == []
         assert not node.replica.commit(lambda author: author.reverter.tree((), sequence)).entries
 
@@ -73,9 +74,9 @@ def test_a_tree_comes_back_beside_what_is_new(history: list[Step], when: int) ->
         node = world.nodes[0]
         world.deliver(node, world.entries(), world.blocks(), when)
         sequence = 2 + when % (node.replica.totals()["entries"] - 1)
-        then, now = past(node.replica, sequence), states(node.replica._view.tree)
+        then, now = past(node.replica, sequence), states(live_nodes(node.replica))
         node.replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=True))
-        found = states(node.replica._view.tree)
+        found = states(live_nodes(node.replica))
         # A file where a directory was, or the reverse, is new itself, and so is what was below it out of reach.
         kept = {at for at in then.keys() & now.keys() if _is_directory(then[at]) != _is_directory(now[at])}
         back = {at: then[at] for at in then if not any(at[:depth] in kept for depth in range(len(at) + 1))}
@@ -132,12 +133,12 @@ def test_a_directory_that_was_removed_while_something_came_into_it_comes_back(
     written = right.commit(lambda author: author.write(path("/d/f"), b"f"))
     left.commit(lambda author: author.remove(path("/d"), directory=True))
     left.add(list(right.walk(())), [block.encode() for block in written.blocks])
-    sequence, before = left.totals()["entries"], states(left._view.tree)
+    sequence, before = left.totals()["entries"], states(live_nodes(left))
     assert left.read(path("/d/f")) == b"f"
     left.commit(lambda author: author.remove(path("/d/f"), directory=False))
     assert path("/d") not in dict(left.live_paths())
     left.commit(lambda author: author.reverter.tree((), sequence))
-    assert states(left._view.tree) == before
+    assert states(live_nodes(left)) == before
     assert not left.commit(lambda author: author.reverter.tree((), sequence)).entries
     assert left.check_view() == []
     for replica in (left, right):
@@ -145,9 +146,10 @@ def test_a_directory_that_was_removed_while_something_came_into_it_comes_back(
 
 
 def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: pathlib.Path) -> None:
-    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
+    clock = Clock(1_000_000_000)
+    replica = make_replica(tmp_path, clock=clock)
     replica.commit(lambda author: author.write((b"f",), b"one", mtime=2_000_000_000))
-    first = replica._clock()
+    first = clock()
     replica.commit(lambda author: author.write((b"f",), b"two", mtime=5))
     replica.commit(lambda author: author.write((b"g",), b"new", mtime=5))
     replica.commit(lambda author: author.reverter.tree((), author.past.sequence_at(first)))
@@ -157,11 +159,12 @@ def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: pathl
 
 
 def test_what_comes_back_has_the_time_that_it_had(tmp_path: pathlib.Path) -> None:
-    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
+    clock = Clock(1_000_000_000)
+    replica = make_replica(tmp_path, clock=clock)
     replica.commit(lambda author: author.make_directory(path("/d")))
     (first,) = replica.commit(lambda author: author.write(path("/d/f"), b"one", mtime=7)).entries
     replica.commit(lambda author: author.make_symlink(path("/d/l"), b"f", mtime=8))
-    moment = replica._clock()
+    moment = clock()
 
     def times() -> list[int]:
         return [replica.attributes(path(text)).mtime for text in ("/d/f", "/d/l")]
@@ -183,12 +186,12 @@ def test_the_time_of_modification_alone_comes_back(tmp_path: pathlib.Path) -> No
     replica.commit(lambda author: author.write(path("/d/f"), b"one", mtime=7))
     replica.commit(lambda author: author.make_symlink(path("/d/l"), b"f", mtime=8))
     replica.commit(lambda author: author.make_link(path("/other"), path("/d/f")))
-    sequence, before = replica.totals()["entries"], states(replica._view.tree)
+    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
     for text in ("/d", "/d/f", "/d/l"):
         replica.commit(lambda author, t=text: author.set_attributes(path(t), mtime=9))
     assert replica.attributes(path("/other")).mtime == 9
     replica.commit(lambda author: author.reverter.tree((), sequence))
-    assert states(replica._view.tree) == before
+    assert states(live_nodes(replica)) == before
     assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
     # And the first name of a file stands for all of them afterwards.
     replica.commit(lambda author: author.write(path("/d/f"), b"two", mtime=10))
