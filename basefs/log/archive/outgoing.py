@@ -1,6 +1,13 @@
 """Export: from a log to an archive, in the order of arrival, so that each entry comes after all that it needs.
 
 It reads one state of the log, however much is written meanwhile, and verifies the hash of whatever it writes.
+
+The archive of a path holds what somebody who has nothing else needs to verify it and to see the same tree there.  By
+path, since an entry's parent is on its own path or the one above (docs/formats.md, section 3):
+- all entries at the path and below it;
+- the entries of each directory above it, but not of what else these hold: their mkdir entries, which the path hangs on,
+  and their grants and revokes, which say whose signatures count;
+- the same for the other names of hard links, since a file's content may be written under any of them.
 """
 
 from __future__ import annotations
@@ -9,14 +16,15 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
-from basefs.errors import DamagedLog, InvalidEntry, StoreError
+from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
 from basefs.log.archive.records import ArchiveWriter, Header
-from basefs.log.archive.selection import Numbers, select_paths
 from basefs.log.blocks import BlockRole, distinct
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import BlockHash
 from basefs.log.missing import decoded_block
+from basefs.log.placement import ROOT_PATH_ID
 from basefs.log.store import checksum_of
+from basefs.path import display
 
 _REMEDY = "see 'basefs check'"
 
@@ -33,7 +41,7 @@ def export(
     `DamagedLog`, `StoreError`, OSError.
     """
     try:
-        chosen = select_paths(source, path) if path else None
+        chosen = _select_paths(source, path) if path else None
         (identity,) = source.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone() or (None,)
         if identity is None:
             raise StoreError("nothing of this filesystem has arrived yet: there is nothing to export")
@@ -61,7 +69,7 @@ def size_of(source: sqlite3.Connection) -> int:
 _TABLES = ("entries", "blocks")
 
 
-def _entries(source: sqlite3.Connection, chosen: Numbers | None) -> Iterator[Entry]:
+def _entries(source: sqlite3.Connection, chosen: _Numbers | None) -> Iterator[Entry]:
     for path, hash, data, checksum in source.execute("SELECT path, hash, data, checksum FROM entries ORDER BY seq"):
         if chosen is not None and path not in chosen:
             continue
@@ -80,7 +88,7 @@ class _Blocks:
     def __init__(self, source: sqlite3.Connection) -> None:
         self._source = source
         (most,) = source.execute("SELECT max(seq) FROM blocks").fetchone()
-        self._told = Numbers(most or 0)
+        self._told = _Numbers(most or 0)
         self._walked: set[tuple[BlockHash, BlockRole]] = set()
 
     def of(self, write: Entry) -> Iterator[bytes]:
@@ -102,3 +110,71 @@ class _Blocks:
         if row is not None and decoded_block(row, hash) is None:
             raise DamagedLog(f"the log is damaged, block {hash.hex()[:12]} does not match its hash: {_REMEDY}")
         return None if row is None else bytes(row[0])
+
+
+class _Numbers:
+    """A set of row numbers from 0 to `most`, one bit for each: 16 MB for the rows of a log of 4 TB."""
+
+    def __init__(self, most: int) -> None:
+        self._bits = bytearray((most >> 3) + 1)
+
+    def add(self, number: int) -> bool:
+        """Put a number in; returns whether it is new."""
+        byte, bit = number >> 3, 1 << (number & 7)
+        is_new = not self._bits[byte] & bit
+        self._bits[byte] |= bit
+        return is_new
+
+    def __contains__(self, number: int) -> bool:
+        return bool(self._bits[number >> 3] & (1 << (number & 7)))
+
+
+def _select_paths(source: sqlite3.Connection, top: Sequence[bytes]) -> _Numbers:
+    """The ids of the paths whose entries belong to the archive of a path.  Raises `NotFound` where nothing ever was."""
+    (most,) = source.execute("SELECT max(id) FROM paths").fetchone()
+    chosen = _Numbers(most)
+    path_id = _find(source, top)
+    _add_with_above(source, chosen, path_id)
+    for below in _below(source, path_id):
+        chosen.add(below)
+    while _follow_links(source, chosen):
+        pass
+    return chosen
+
+
+def _find(source: sqlite3.Connection, path: Sequence[bytes]) -> int:
+    path_id = ROOT_PATH_ID
+    for name in path:
+        row = source.execute("SELECT id FROM paths WHERE parent = ? AND name = ?", (path_id, name)).fetchone()
+        if row is None:
+            raise NotFound(f"the log has nothing at {display(path)}")
+        path_id = row[0]
+    return path_id
+
+
+def _add_with_above(source: sqlite3.Connection, chosen: _Numbers, path: int) -> bool:
+    """Choose a path and those above it; returns whether the path itself is new."""
+    is_new = chosen.add(path)
+    while path != ROOT_PATH_ID:
+        (path,) = source.execute("SELECT parent FROM paths WHERE id = ?", (path,)).fetchone()
+        chosen.add(path)
+    return is_new
+
+
+def _below(source: sqlite3.Connection, path: int) -> Iterator[int]:
+    query = (
+        "WITH RECURSIVE below (id) AS (SELECT id FROM paths WHERE parent = ? "
+        "UNION ALL SELECT p.id FROM below b JOIN paths p ON p.parent = b.id) SELECT id FROM below"
+    )
+    return (id for (id,) in source.execute(query, (path,)))
+
+
+def _follow_links(source: sqlite3.Connection, chosen: _Numbers) -> bool:
+    """Choose the other ends of the links of which one end is chosen; returns whether there was any."""
+    grown = False
+    query = "SELECT e.path, l.path FROM links l JOIN entries e ON e.hash = l.entry WHERE l.path NOT NULL"
+    for ends in source.execute(query):
+        if (ends[0] in chosen) != (ends[1] in chosen):
+            for end in ends:
+                grown |= _add_with_above(source, chosen, end)
+    return grown
