@@ -35,6 +35,9 @@ _NO_AUTHORITY = 1 << 30
 LINKABLE = (Kind.FILE, Kind.SYMLINK)
 #: Actions that continue the file that a hard link names.
 SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT})
+#: Files that a name was before, one after the other, of which a revert may bring one back under its other names, too; a
+#: key holder can sign more.
+MAX_FORMER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +255,11 @@ class Walk:
         self.depends_on_link = files is not None and files.basis is not None
         self._base = authority
         self._files = files
+        #: Of a walk over files: entry -> the files that its path was before, the last one first: the origin of each,
+        #: and its last entry.
+        self._former: dict[EntryHash, tuple[tuple[EntryHash, EntryHash], ...]] = {}
+        #: The last entry of a file -> the reverts behind what came after that, which bring the file back.
+        self._revived: dict[EntryHash, list[EntryHash]] = {}
         self._forward()
         #: The directories of which the entries below decide what counts here.
         self.decided_below: set[EntryHash] = set()
@@ -297,10 +305,24 @@ class Walk:
                 here = inherited.extended(hanging, self._depth)
             state = self.state_after(placed, before)
             self.states[entry.hash] = state
+            if self._files is not None:
+                self._note_file(placed, before)
             self.authorities[entry.hash] = here
             self._order.append(placed)
             todo.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
             todo.extend(waiting.pop(entry.hash, ()))
+
+    def _note_file(self, placed: Placed, before: State) -> None:
+        """Note which file an entry leaves, or brings back; `before`: the state before it."""
+        entry, state = placed.entry, self.states[placed.entry.hash]
+        former = self._former.get(entry.parent, ())
+        if before.kind in LINKABLE and before.origin is not None and before.origin != state.origin:
+            former = ((before.origin, entry.parent), *former)[:MAX_FORMER]
+        self._former[entry.hash] = former
+        if entry.action is Action.REVERT and state.kind in LINKABLE and before.origin != state.origin:
+            last = next((last for origin, last in former if origin == state.origin), None)
+            if last is not None:
+                self._revived.setdefault(last, []).append(entry.hash)
 
     def state_after(self, placed: Placed, before: State) -> State:
         """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
@@ -329,10 +351,14 @@ class Walk:
         return 0 if self._files is None else self._files.hops
 
     def _following(self, entry: Entry) -> Iterator[EntryHash]:
-        """The entries that build on one of this path; where files are looked at: that are the same file."""
+        """The entries that build on one of this path; where files are looked at: that are the same file.
+
+        Those that bring it back are among these, since all names of a file have one inode number, and show the same.
+        """
         for successor in self._forest.successors.get(entry.hash, ()):
             if self._files is None or successor.entry.action in SAME_FILE:
                 yield successor.entry.hash
+        yield from self._revived.get(entry.hash, ())
 
     # -- what is unfounded --------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ class Depths(dict[bytes, int]):
 
 FILES = (Kind.FILE, Kind.SYMLINK)
 CONTINUES = (Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT)
-HOPS = 16
+HOPS = FORMER = 16
 #: Where an entry stands that no quota holds.
 NEVER = 2**80
 
@@ -360,7 +360,29 @@ class Path:
         if entry.hash == self.start.hash:
             return True
         parent = self.members.get(entry.parent)
-        return parent is not None and entry.action in CONTINUES and self.belongs(parent)
+        if parent is not None and entry.action in CONTINUES and self.belongs(parent):
+            return True
+        last = self.last_before(entry) if entry.action is Action.REVERT else None
+        return last is not None and self.belongs(last)
+
+    def revived(self, entry: Entry) -> list[Entry]:
+        """The reverts that bring the file of an entry back, behind something else that followed that."""
+        if self.start is None or self.state(entry).kind not in FILES:
+            return []
+        return [e for e in self.members.values() if e.action is Action.REVERT and self.last_before(e) == entry]
+
+    def last_before(self, revert: Entry) -> Entry | None:
+        """The last entry of the file that a revert brings back, before something else was in its place."""
+        origin = self.state(revert).origin
+        entry, behind, changes = self.members.get(revert.parent), revert, 0
+        while entry is not None and self.state(revert).kind in FILES:
+            state = self.state(entry)
+            if state.kind in FILES and state.origin != self.state(behind).origin:
+                changes += 1
+            if state.kind in FILES and state.origin == origin:
+                return entry if entry.hash != revert.parent and changes <= FORMER else None
+            entry, behind = self.members.get(entry.parent), entry
+        return None
 
     def _keys_at(self, entry: Entry) -> Depths:
         """The keys valid at an entry: those granted above, and on this incarnation of the path."""
@@ -382,7 +404,7 @@ class Path:
         own = Depths()
         if entry.fingerprint in keys and not self.oracle.over(entry, keys):
             own[entry.fingerprint] = keys[entry.fingerprint]
-        following = [self.branch(next) for next in self.successors(entry) if self.belongs(next)]
+        following = [self.branch(e) for e in [*self.successors(entry), *self.revived(entry)] if self.belongs(e)]
         branches = [branch for branch in following if branch is not None]
         chosen = self.choose(branches)
         if chosen is not None:
@@ -431,7 +453,7 @@ class Path:
         """Whether an entry would count if the keys with quotas were not valid."""
         if self.start is not None and self.state(entry).kind not in FILES:
             return False
-        following = [next for next in self.successors(entry) if self.goes_on(entry, next)]
+        following = [e for e in self.successors(entry) if self.goes_on(entry, e)] + self.revived(entry)
         if any(self.counts_without_limits(next) for next in following):
             return True
         keys = self.keys_at(entry)

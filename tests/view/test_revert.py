@@ -220,6 +220,31 @@ def test_a_revision_that_looks_like_what_is_there_costs_nothing(tmp_path: pathli
     replica.close()
 
 
+@pytest.mark.parametrize("written", ["before", "after"])
+def test_a_hard_linked_name_that_comes_back_shows_what_the_other_one_does(tmp_path: pathlib.Path, written: str) -> None:
+    """Unless that was written meanwhile: the file has gone on without the first name."""
+    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
+    first, other = path("/c"), path("/a")
+    (made,) = replica.commit(lambda author: author.write(first, b"one")).entries
+    replica.commit(lambda author: author.make_link(other, first))
+    replica.commit(lambda author: author.remove(first, directory=False))
+    if written == "before":
+        replica.commit(lambda author: author.write(other, b"two"))
+    replica.commit(lambda author: author.reverter.path(first, made.hash))
+    assert replica.read(first) == b"one"
+    numbers = {replica.attributes(each).origin for each in (first, other)}
+    if written == "before":
+        assert replica.read(other) == b"two" and len(numbers) == 2
+    else:
+        assert replica.read(other) == b"one" and len(numbers) == 1
+        for number, at in enumerate((first, other)):
+            replica.commit(lambda author, at=at, text=b"new %d" % number: author.write(at, text))  # type: ignore[misc]
+            assert replica.read(first) == replica.read(other) == b"new %d" % number
+        assert replica.attributes(first).links == 2
+    assert replica.check_view() == []
+    replica.close()
+
+
 def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: pathlib.Path) -> None:
     """A machine begins in 1970, or in 2100, until somebody tells it the time."""
     clock = Clock(1_000_000_000)

@@ -357,6 +357,39 @@ def test_hard_link_is_not_the_file_made_again_under_the_first_name(story: Story)
     assert tree[path("/f")].links == tree[path("/g")].links == 1
 
 
+@pytest.mark.parametrize("between", ["nothing", "another file", "a symbolic link", "an ack"])
+def test_a_name_that_comes_back_is_a_name_of_its_file_again(story: Story, between: str) -> None:
+    """All names have one inode number, so they show one content."""
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    story.link(ROOT_KEY, story.root, first, "g")
+    gone = story.delete(ROOT_KEY, story.write(ALICE, first, b"two"))
+    last = {
+        "nothing": lambda: gone,
+        "another file": lambda: story.delete(ALICE, story.write(ALICE, gone, b"another")),
+        "a symbolic link": lambda: story.slink(ROOT_KEY, gone, b"elsewhere"),
+        "an ack": lambda: story.ack(ALICE, gone),
+    }[between]()
+    assert story.content("/g") == b"two"
+    back = story.revert(ROOT_KEY, last, first)
+    tree = story.tree()
+    assert tree[path("/f")].content == tree[path("/g")].content == b"one"
+    story.mode(ROOT_KEY, story.write(ALICE, back, b"three"), 0o600)
+    tree = story.tree()
+    assert tree[path("/f")].content == tree[path("/g")].content == b"three"
+    assert tree[path("/f")].mode == tree[path("/g")].mode == 0o600
+    assert tree[path("/f")].links == tree[path("/g")].links == 2
+
+
+def test_another_file_that_comes_back_leaves_the_other_names_as_they_are(story: Story) -> None:
+    old = story.write(ROOT_KEY, story.root, b"old", "f")
+    new = story.write(ROOT_KEY, story.delete(ROOT_KEY, old), b"new")
+    story.link(ROOT_KEY, story.root, new, "g")
+    story.write(ROOT_KEY, story.revert(ROOT_KEY, story.delete(ROOT_KEY, new), old), b"older")
+    tree = story.tree()
+    assert (tree[path("/f")].content, tree[path("/g")].content) == (b"older", b"new")
+    assert tree[path("/f")].links == tree[path("/g")].links == 1
+
+
 def test_hard_link_whose_target_never_came_is_not_shown(story: Story) -> None:
     missing = ROOT_KEY.sign(story.root.hash, 1, Action.SLINK, b"elsewhere", b"x")
     story.link(ROOT_KEY, story.root, missing, "g")
