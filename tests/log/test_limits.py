@@ -22,7 +22,7 @@ from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT, as_content
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
-from basefs.log.hashes import HASH_SIZE, EntryHash
+from basefs.log.hashes import HASH_SIZE, ZERO_HASH, EntryHash
 from basefs.log.lineage import MOST_DELTAS
 from basefs.log.missing import ContentProgress
 from basefs.log.reserve import DiskLimits
@@ -572,3 +572,36 @@ def test_many_entries_of_one_content_that_waits_cost_the_same_each(tmp_path: Pat
     assert costs[1] <= 1.2 * costs[0]
     assert len(other.incomplete()) == 1000
     other.close()
+
+
+def test_the_digest_says_which_contents_are_missing_in_any_order_and_after_a_restart(tmp_path: Path) -> None:
+    one, other = make_replica(tmp_path / "one"), make_replica(tmp_path / "other")
+    writes, blocks = [], []
+    for number in range(4):
+        named, more = in_blocks(noise(number, 200))
+        writes.append(ROOT_KEY.sign(one.identity, number, Action.WRITE, b"%d" % number, named, Extensions(200)))
+        blocks += more
+    for write in writes:
+        one.apply([write], [])
+        other.apply(writes[::-1], [])
+    assert one.digest() == other.digest() and one.digest().missing == 4
+    seen = {one.digest().lacks}
+    # Each has as many as the other one, and not the same.
+    one.apply([], blocks[:1])
+    other.apply([], blocks[-1:])
+    assert one.digest().missing == other.digest().missing == 3
+    assert not one.digest().lacks_same(other.digest()) and not one.digest().has_contents_of(other.digest())
+    for replica, block in ((one, blocks[-1]), (other, blocks[0])):
+        seen.add(replica.digest().lacks)
+        replica.apply([], [block])
+        again = copy_replica(replica, tmp_path / f"again{len(seen)}")
+        assert again.digest() == replica.digest()
+        again.close()
+    assert one.digest().lacks_same(other.digest())
+    seen.add(one.digest().lacks)
+    assert len(seen) == 4
+    one.apply([], blocks)
+    assert one.digest().lacks == ZERO_HASH and one.digest().has_contents_of(other.digest())
+    assert not other.digest().has_contents_of(one.digest())
+    for replica in (one, other):
+        replica.close()

@@ -14,6 +14,7 @@ from basefs.daemon.api.joining import Invited, OpenInvitation
 from basefs.daemon.api.messages import (
     ClusterMember,
     HandlerCounts,
+    LostContent,
     OtherView,
     PartialContent,
     PeerLag,
@@ -74,6 +75,7 @@ ENCODED = [
     ),
     {"handlers": HandlerCounts([], 0, 0, 0, 0, 0, 0)},
     PartialContent("/f", "00", "stalled", 0, 0, 0, 1.0),
+    LostContent("/f", "00", True),
     WatchItem("t", WatchedChange("modify", "/f", "file", 1.0, "00", "alice", "00")),
     Look("conf", "/mnt", failure=Failure("it is damaged")),
     RunningNode(1.0, False, [], "00"),

@@ -127,6 +127,17 @@ def test_both_sides_name_the_path_that_differs(one: Replica, other: Damaged, sta
     assert compare(one, damaged) == ([where], [where])
 
 
+@pytest.mark.logs(ERROR)
+def test_a_content_that_nobody_has_hides_no_difference(one: Replica, other: Damaged) -> None:
+    content, _ = in_blocks(b"text")
+    assert one.apply([ROOT_KEY.sign(one.identity, 1, Action.WRITE, b"lost", content, Extensions(4))], []).entries
+    damaged = other(LOST + at("/d/two"))
+    assert one.digest() == damaged.digest() and one.digest().missing == 1
+    for replica in (one, damaged):
+        assert replica.audit.update()
+    assert compare(one, damaged) == (["/d/two"], ["/d/two"])
+
+
 def test_nodes_that_show_the_same_find_nothing(one: Replica, other: Damaged) -> None:
     same = other("")
     for replica in (one, same):
