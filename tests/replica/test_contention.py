@@ -23,6 +23,7 @@ from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
+from basefs.log.hashes import EntryHash
 from basefs.log.keys import verify
 from basefs.log.verifying import Signed, find_wrong
 from basefs.path import Path
@@ -236,9 +237,9 @@ def test_what_is_known_is_not_decoded(tmp_path: pathlib.Path, monkeypatch: pytes
     writer, reader, written = make_delivery(tmp_path, 40)
     decoded: list[bytes] = []
 
-    def decode(raw: bytes) -> Entry:
+    def decode(raw: bytes, hash: EntryHash) -> Entry:
         decoded.append(raw)
-        return Entry.decode(raw)
+        return Entry.decode(raw, hash)
 
     monkeypatch.setattr(basefs.replica.replica, "Entry", SimpleNamespace(decode=decode))
     raws = [entry.encode() for entry in written.entries]
