@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from basefs.errors import BaseFSError
 from basefs.log.hashes import EntryHash
@@ -23,8 +23,7 @@ from basefs.view.tree import Node, Tree
 MAX_CACHED = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(NamedTuple):
     """What `stat` shows of a live path.
 
     Attributes:

@@ -10,7 +10,7 @@ Invariant: applying the changes to a model of the loaded paths gives the loaded 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
@@ -18,8 +18,7 @@ from basefs.path import Path
 from basefs.view.states import Kind, State
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """The change of one path in one transaction of the log.
 
     A rename is a removal and a creation whose states have the same `origin`; of a directory, those of the files in it.

@@ -7,7 +7,7 @@ file that a hard link names, and the life and the contributors below a directory
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from basefs.errors import DamagedLog
@@ -434,14 +434,14 @@ class Resolver:
         outcome = walk.choose([walk.outcomes[head.entry.hash] for head in walk.order_heads()])
         if outcome is not None and len(outcome.directories) > 1:
             hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
-            outcome = replace(outcome, authority=authority.extended(hanging, depth))
+            outcome = outcome._replace(authority=authority.extended(hanging, depth))
         # Changes below a directory that is not shown are looked at in any case.  A revert can show the directory of a
         # branch that does not count yet.
         if outcome is not None and not walk.decided_below.isdisjoint(outcome.directories):
-            outcome = replace(outcome, from_below=True)
+            outcome = outcome._replace(from_below=True)
         if outcome is not None and forest.hanging:
             elsewhere = walk.keys() - outcome.authority.depths.keys()
-            outcome = replace(outcome, elsewhere=frozenset(elsewhere)) if elsewhere else outcome
+            outcome = outcome._replace(elsewhere=frozenset(elsewhere)) if elsewhere else outcome
         return outcome
 
     def crowd(
@@ -482,8 +482,7 @@ class Resolver:
         ends = [end for tip in tips if (end := walk.end(tip)) is not None]
         if not ends:
             return None
-        return replace(
-            ends[0],
+        return ends[0]._replace(
             tips=tuple(tip for end in ends for tip in end.tips),
             authorities=tuple(keys for end in ends for keys in end.authorities),
             directories=tuple(mkdir for end in ends for mkdir in end.directories),

@@ -9,7 +9,7 @@ because the names of its first incarnation show only when that is back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
 from basefs.log.entries import Action, Entry
@@ -232,7 +232,7 @@ class Reverter:
                 followed.update(tip.hash for tip in branch.tips)
         for tip, authority in zip(now.tips, now.authorities, strict=True):
             if tip.hash not in followed:
-                other = replace(now, tips=(tip,), authorities=(authority,))
+                other = now._replace(tips=(tip,), authorities=(authority,))
                 entries.extend(self._restore(path, other, first, then.state))
         return entries
 

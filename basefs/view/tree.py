@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from basefs.errors import NotADirectory, NotFound
@@ -729,8 +728,8 @@ class Tree:
             return True
         node.touched = 0
         contributors = {**outcome.contributors, entry.fingerprint: outcome.authority.depths[entry.fingerprint]}
-        node.outcome = replace(
-            outcome, state=step(outcome.state, entry, complete=True), tips=(entry,), contributors=contributors
+        node.outcome = outcome._replace(
+            state=step(outcome.state, entry, complete=True), tips=(entry,), contributors=contributors
         )
         return True
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from basefs.log.entries import CHILD_ACTIONS, Action, Entry
@@ -40,8 +40,7 @@ SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Acti
 MAX_FORMER = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Where a branch, or a path, ends.
 
     Attributes:
@@ -432,7 +431,7 @@ class Walk:
             contributors = dict(own)
             for branch in branches:
                 unite(contributors, branch.contributors)
-            return replace(chosen, contributors=contributors, first=entry.hash)
+            return chosen._replace(contributors=contributors, first=entry.hash)
         state = self.states[entry.hash]
         if not state.complete:
             return None
@@ -517,10 +516,10 @@ class Walk:
             others = [candidate for candidate in others if candidate.state.remains is None]
             merged = self._merged(directories, against_others=bool(others))
             if not others:
-                return replace(merged, from_below=from_below)
+                return merged._replace(from_below=from_below)
             others.append(merged)
         winner = max(others, key=lambda outcome: outcome.rank)
-        return replace(winner, from_below=from_below or bool(directories))
+        return winner._replace(from_below=from_below or bool(directories))
 
     def _merged(self, directories: Sequence[Outcome], *, against_others: bool) -> Outcome:
         contributors: dict[Fingerprint, int] = {}
@@ -533,8 +532,7 @@ class Walk:
                 Incarnation(mkdir, one.authority, self._depth) for one in directories for mkdir in one.directories
             ]
             unite(contributors, self._others.contributors_below(places))
-        return replace(
-            directories[0],
+        return directories[0]._replace(
             tips=tuple(tip for outcome in directories for tip in outcome.tips),
             authorities=tuple(authority for outcome in directories for authority in outcome.authorities),
             directories=tuple(mkdirs),

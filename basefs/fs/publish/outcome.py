@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import replace
 
 from basefs.errors import NotEmpty, PathError
 from basefs.fs.publish.plan import Do, Step
@@ -107,8 +106,7 @@ def _lost(working: WorkingSet, path: Path) -> State | None:
 
 def _attributes(working: WorkingSet, path: Path, own: State) -> Attributes:
     """The attributes of a path in the branch of this node."""
-    return replace(
-        working.replica.attributes(path),
+    return working.replica.attributes(path)._replace(
         kind=own.kind,
         mode=own.mode,
         owner=own.owner,
