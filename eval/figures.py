@@ -7,6 +7,7 @@ test holds that a document shows the rows of today.
 from __future__ import annotations
 
 import csv
+import math
 import re
 import statistics
 import textwrap
@@ -113,6 +114,40 @@ class Targets:
         return _markdown(["target", "measured", "met"], [target.cells() for target in self.targets])
 
 
+@dataclass(frozen=True)
+class Growth:
+    """How figures of one file grow with the number of nodes.
+
+    Attributes:
+        file: name of the CSV file in `eval/results`.
+        columns: titles with the columns of the figures and their formats, such as `seconds:.2f`.
+        where: values that the rows have in some columns.
+        keys: columns that tell measurements apart.
+    """
+
+    file: str
+    columns: Mapping[str, str]
+    where: Mapping[str, str] = field(default_factory=dict)
+    keys: Sequence[str] = ("nodes",)
+
+    def lines(self) -> list[str]:
+        """The table in Markdown: the ends, and the power law and the logarithm nearest to all in between."""
+        measured = select(self.file, self.where, self.keys)
+        if len(measured) < 3:
+            return ["Not measured yet: no rows are kept."]
+        cells = []
+        for title, column in self.columns.items():
+            name, form = column.rsplit(":", 1)
+            points = sorted((float(runs[-1]["nodes"]), statistics.median(_numbers(runs, name))) for runs in measured)
+            sizes, values = [math.log10(nodes) for nodes, _ in points], [value for _, value in points]
+            power = statistics.linear_regression(sizes, [math.log10(value) for value in values]).slope
+            doubling = statistics.linear_regression(sizes, values).slope * math.log10(2)
+            ends = [f"{format(value, form)} ({nodes:.0f})" for nodes, value in (points[0], points[-1])]
+            cells.append([title, *ends, f"x {10**power:.2f}", f"{doubling:+{form}}"])
+        titles = ["figure", "fewest (nodes)", "most (nodes)", "ten times as many", "each doubling adds"]
+        return [*_markdown(titles, cells), "", _source(self.file, measured)]
+
+
 def select(file: str, where: Mapping[str, str], keys: Sequence[str]) -> list[Runs]:
     """The measurements with these values, in the order of the file, each with its runs.
 
@@ -192,6 +227,16 @@ def spread(name: str, form: str = ".2f", least: str = "", most: str = "", scale:
         shown = [format(number / scale, form) for number in (statistics.median(middle), min(low), max(high))]
         is_known = count(runs) not in ("1", _EMPTY) and (len(middle) > 1 or bool(_numbers(runs, least)))
         return f"{shown[0]} ({shown[1]} to {shown[2]})" if is_known else shown[0]
+
+    return text
+
+
+def _of_one_run(name: str, form: str = ".2f") -> Cell:
+    """As `spread`, where the least and the most of one run are those of its nodes."""
+
+    def text(runs: Runs) -> str:
+        shown = [format(float(runs[-1][column]), form) for column in (name, f"{name} least", f"{name} most")]
+        return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
     return text
 
@@ -302,7 +347,7 @@ def _large_target(text: str, megabytes: int, condition: str, most: float) -> Tar
 
 
 #: All tables, by the name in their mark.
-TABLES: Mapping[str, Table | Targets] = {
+TABLES: Mapping[str, Table | Targets | Growth] = {
     "performance": Targets(
         (
             _rate_target(
@@ -810,6 +855,133 @@ TABLES: Mapping[str, Table | Targets] = {
             "closed / open (least to most)": spread("closed / open"),
         },
         keys=("nodes", "what"),
+    ),
+    "scale-changes": Table(
+        "bench_scale_changes.csv",
+        {
+            "nodes": "nodes",
+            "n": count,
+            "seconds to all (least to most)": spread("seconds"),
+            "median node, s": "median node s:.2f",
+            "bytes a node": "bytes a node:.0f",
+            "packets": "packets a node:.1f",
+            "processor us a node": "cpu us a node:.0f",
+            "idle: bytes a s": "idle bytes a node a s:.0f",
+            "push sessions": "push sessions:.1f",
+            "most": "most push sessions",
+        },
+        {},
+        ("nodes",),
+    ),
+    "scale-growth": Growth(
+        "bench_scale_changes.csv",
+        {
+            "seconds to all": "seconds:.2f",
+            "seconds to the median node": "median node s:.2f",
+            "bytes a node": "bytes a node:.0f",
+            "packets a node": "packets a node:.1f",
+            "processor us a node": "cpu us a node:.0f",
+            "idle bytes a node a second": "idle bytes a node a s:.0f",
+        },
+        {},
+        ("nodes",),
+    ),
+    "scale-near": Table(
+        "bench_scale_near.csv",
+        {
+            "nodes": "nodes",
+            "n": count,
+            "seconds to all (least to most)": spread("seconds"),
+            "bytes of sync a node": "bytes a node:.0f",
+            "idle, bytes of sync a minute": lambda runs: f"{60 * float(runs[-1]['idle bytes a node a s']):.0f}",
+        },
+        {},
+        ("nodes",),
+    ),
+    "scale-real": Table(
+        "bench_net_changes.csv",
+        {
+            "nodes": "nodes",
+            "n": count,
+            "seconds to all (least to most)": spread("seconds", least="least", most="most"),
+            "bytes of sync a node": "of them sync:.0f",
+        },
+        {"change": "small change", "profile": "wan", "mode": "push", "condition": "none"},
+        _CHANGE_KEYS,
+    ),
+    "scale-heal": Table(
+        "bench_scale_heal.csv",
+        {
+            "nodes": "nodes",
+            "changes a side": "changes a side",
+            "n": count,
+            "equal after, s": spread("equal after s"),
+            "processor ms an entry lacked": "cpu ms a differing entry:.2f",
+            "bytes of sync an entry lacked": "bytes of sync a differing entry:.0f",
+            "MB a node": spread("bytes a node", ".2f", scale=1e6),
+        },
+        {},
+        ("nodes", "changes a side", "cut s"),
+    ),
+    "scale-crowd": Table(
+        "bench_scale_crowd.csv",
+        {
+            "nodes": "nodes",
+            "newcomers": "newcomers",
+            "n": count,
+            "log, kB": lambda runs: f"{float(runs[-1]['log bytes']) / 1000:.0f}",
+            "complete after, s (least to most)": _of_one_run("seconds"),
+            "a change meanwhile, s": "a change meanwhile s:.2f",
+            "kB a newcomer": spread("bytes a newcomer", ".0f", scale=1000),
+            "kB, busiest node": spread("busiest node bytes", ".0f", scale=1000),
+            "processor ms a newcomer": "cpu ms a newcomer:.0f",
+        },
+        {},
+        ("nodes", "entries"),
+    ),
+    "scale-churn": Table(
+        "bench_scale_churn.csv",
+        {
+            "machines": "machines",
+            "minutes on": "on min",
+            "off": "off min",
+            "n": count,
+            "comings": "comings",
+            "lack what is older than 1 s, %": "lacks what is older than 1 s, %:.2f",
+            "10 s, %": "lacks what is older than 10 s, %:.2f",
+            "current after, s (least to most)": _of_one_run("back until current s"),
+            "bytes of sync a s": "bytes a node a s:.0f",
+            "of events": "gossip bytes a node a s:.0f",
+        },
+        {},
+        ("machines", "on min", "off min"),
+    ),
+    "scale-conflicts": Table(
+        "bench_scale_conflicts.csv",
+        {
+            "writers": "writers",
+            "changes a second": "changes a s",
+            "files": "files",
+            "n": count,
+            "conflicts, %": spread("conflicts %", ".1f"),
+            "expected, %": "expected %:.1f",
+        },
+        {},
+        ("nodes", "writers", "changes a s", "files"),
+    ),
+    "scale-members": Table(
+        "bench_scale_members.csv",
+        {
+            "members": "nodes",
+            "n": count,
+            "look at all, ms": spread("look ms", ".1f"),
+            "one has failed, ms": spread("told ms", ".1f"),
+            "choice of a peer, ms": spread("choice ms", ".1f"),
+            "tables, KiB": "table KiB:.0f",
+            "trust all keys, ms": spread("trust ms", ".0f"),
+        },
+        {},
+        ("nodes",),
     ),
     "rotating": Table(
         "bench_net_rotating.csv",
