@@ -15,6 +15,8 @@ Row = dict[str, str]
 
 #: The paper's own measurements.
 PAPER = Path(__file__).parent.parent / "paper"
+#: Rows of the benchmarks that the project keeps.
+BENCHMARKS = Path(__file__).parent.parent / "results"
 
 
 def read(path: Path) -> list[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from eval.report import choices, contents, spreading, tables, working
+from eval.report import choices, contents, scale, spreading, tables, working
 from eval.report.data import Results
 from eval.tables import markdown
 
@@ -70,6 +70,20 @@ _FIGURES: Sequence[_Figure] = (
         "Bytes that each node sent per write during the workload, including idle traffic. The paper wrote every 3 s, "
         "our runs of less than half its size every 0.5 s, so its share of idle traffic is larger.",
         working.balance,
+    ),
+    (
+        "Staleness",
+        "The probability that a random node has a change some time after it was written, and that it lacks it. The "
+        "solid line is the workload above on real nodes, which share the cores of one machine; the dashed ones are "
+        "simulated (docs/scale.md), without mounts: a real node publishes 0.05 s after the close.",
+        scale.staleness,
+    ),
+    (
+        "Conflicts",
+        "Simulated: authors among 30 nodes change files at random moments. A change conflicts if its author lacks the "
+        "last one of that file. Expected: the probability that another author changes it within the time in which a "
+        "change arrives, 1 - exp(-rate x time), over all arrivals.",
+        scale.conflicts,
     ),
     (
         "Links of Community-Lab (paper, figure 16)",
