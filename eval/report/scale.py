@@ -9,22 +9,22 @@ from eval.report.data import BENCHMARKS, Results, Row, group
 from eval.report.style import LOOKS, SHADES, figure, legend, legend_below, plain_numbers
 
 #: Rows of `make bench-scale`, wherever those of the experiments are.
-_SIMULATED = Results(BENCHMARKS)
+_KEPT = Results(BENCHMARKS)
 #: Clusters that are drawn, by nodes; those that the report compares with real ones first.
 _DRAWN = ("30", "300", "1000", "10000")
 
 
-def staleness(results: Results, directory: Path) -> str | None:
+def staleness(results: Results, directory: Path, simulated: Results = _KEPT) -> str | None:
     """The probability that a random node has a change some time after its close: real nodes, and simulated ones."""
     real = [row for row in results.largest("workload", condition="none", mode="push") if row["backend"] == "namespaces"]
-    simulated = group(_SIMULATED.rows("bench_scale_staleness"), lambda row: row["nodes"])
-    if not real or not simulated:
+    by_nodes = group(simulated.rows("bench_scale_staleness"), lambda row: row["nodes"])
+    if not real or not by_nodes:
         return None
     with figure(directory / "staleness.png", ["nodes that have the change", "nodes that lack it"]) as axes:
         curves = {f"{real[0]['nodes']} real nodes, no distances": (_of_real(real), "-", LOOKS["push"][1])}
         for shade, nodes in zip(SHADES[1:], _DRAWN, strict=False):
-            if nodes in simulated:
-                curves[f"{nodes} simulated, 5 to 50 ms apart"] = (_of_simulated(simulated[nodes]), "--", shade)
+            if nodes in by_nodes:
+                curves[f"{nodes} simulated, 5 to 50 ms apart"] = (_of_simulated(by_nodes[nodes]), "--", shade)
         for label, (points, style, colour) in curves.items():
             seconds = [after for after, _ in points]
             axes[0].plot(seconds, [100 * share for _, share in points], style, color=colour, lw=1.4, label=label)
@@ -52,9 +52,9 @@ def _of_simulated(rows: list[Row]) -> list[tuple[float, float]]:
     return [(float(row["after s"]), float(row["share"])) for row in rows]
 
 
-def conflicts(_: Results, directory: Path) -> str | None:
+def conflicts(_: Results, directory: Path, simulated: Results = _KEPT) -> str | None:
     """Changes of one file that conflict, by writers and by rate, beside what follows from the staleness."""
-    rows = _SIMULATED.rows("bench_scale_conflicts")
+    rows = simulated.rows("bench_scale_conflicts")
     if not rows:
         return None
     titles = ["one file, 1 change a second in all", "10 authors", "10 authors, 10 changes a second"]
