@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eval import figures
-from eval.figures import NoFigures, Table, Target, documents, with_figures
+from eval.figures import Growth, NoFigures, Table, Target, documents, with_figures
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
@@ -75,6 +75,22 @@ def test_a_table_says_that_it_was_measured_once(results: Path) -> None:
     keep(results / "once.csv", once, {**once, "nodes": 9}, {**once, "nodes": 9, "s": 2.0, "run": 2})
     lines = Table("once.csv", columns, keys=("nodes",)).lines()
     assert lines[3] == "| 9 | 2 | 1.50 (1.00 to 2.00) |" and lines[-1].startswith("Where n is 1")
+
+
+def test_growth_is_a_power_and_what_each_doubling_adds(results: Path) -> None:
+    rows = [
+        {"nodes": nodes, "bytes": nodes**0.5, "s": 0.5 + 0.1 * doublings, "run": 1, "commit": "a", "machine": "m"}
+        for doublings, nodes in enumerate((64, 128, 256, 512))
+    ]
+    growth = Growth("growth.csv", {"bytes": "bytes:.1f", "seconds": "s:.2f"})
+    assert growth.lines() == ["Not measured yet: no rows are kept."]
+    keep(results / "growth.csv", *rows)
+    assert growth.lines()[2:] == [
+        "| bytes | 8.0 (64) | 22.6 (512) | x 3.16 | +4.9 |",
+        "| seconds | 0.50 (64) | 0.80 (512) | x 1.67 | +0.10 |",
+        "",
+        "*Rows:* `eval/results/growth.csv`, commit `a`, m.",
+    ]
 
 
 def test_each_table_has_its_n() -> None:
