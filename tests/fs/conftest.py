@@ -25,3 +25,12 @@ def local(scratch: Path) -> Iterator[Local]:
     yield made
     assert made.replica.check_view() == []
     made.replica.close()
+
+
+@pytest.fixture
+def surrounded(scratch: Path) -> Iterator[Local]:
+    """`local` with commits that a test makes."""
+    made = Local.surrounded(scratch / "log")
+    yield made
+    assert made.replica.check_view() == []
+    made.replica.close()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 from basefs.daemon.config import QUIET_SECONDS
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.owners import Owners
+from basefs.fs.publish.plan import MAX_STEPS
 from basefs.fs.staging.spool import Spool
 from basefs.log.entries import Action
 from basefs.path import Path
@@ -27,6 +30,20 @@ def abandon(spools: Iterable[Spool]) -> None:
     for spool in spools:
         if spool.is_on_disk:
             os.close(spool._descriptor)
+
+
+#: Makes a commit that is given to it, and does something before or after it.
+Commit = Callable[[Callable[[], Applied]], Applied]
+
+
+class Surrounded(Replica):
+    """A replica that lets a test make its commits."""
+
+    around: Commit | None = None
+
+    def commit(self, *arguments: Any, **options: Any) -> Applied:
+        commit = partial(super().commit, *arguments, **options)
+        return commit() if self.around is None else self.around(commit)
 
 
 class Local:
@@ -55,6 +72,13 @@ class Local:
         """A new filesystem in a directory that is made."""
         directory.mkdir()
         return cls(bootstrap(directory, [(b"root", ROOT_KEY)], []), owners=owners)
+
+    @classmethod
+    def surrounded(cls, directory: pathlib.Path) -> Local:
+        """The same, with a replica that is `Surrounded`."""
+        directory.mkdir()
+        bootstrap(directory, [(b"root", ROOT_KEY)], []).close()
+        return cls(Surrounded(directory, [ROOT_KEY]))
 
     def spools(self) -> list[Spool]:
         """The spool files that are open."""
@@ -119,9 +143,14 @@ class Local:
         assert len(listed) == len(self.fs.metadata.list(path(text)))
         return listed
 
-    def publish(self) -> None:
-        """What the publisher does when nothing has changed for a long while."""
-        self.fs.publisher.publish()
+    def publish(self, *, most: int = MAX_STEPS) -> None:
+        """What the publisher does when nothing has changed for a long while; `most`: see `Publisher.publish`."""
+        self.fs.publisher.publish(most=most)
+
+    def surround(self, commit: Commit | None) -> None:
+        """Have each commit, which is an argument, made by a test, of a replica that is `Surrounded`."""
+        assert isinstance(self.replica, Surrounded)
+        self.replica.around = commit
 
     def mode(self, text: str) -> int:
         """Permission bits."""

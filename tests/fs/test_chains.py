@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from basefs.fs.publish import plan
 from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind
 from tests.fs.local import CLUSTER, Local
@@ -139,8 +138,9 @@ CHAINS = [
 
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.__name__)
 def test_shows_the_same_at_every_moment_and_after_a_restart(
-    local: Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chain: Callable[[Local], None]
+    surrounded: Local, tmp_path: Path, chain: Callable[[Local], None]
 ) -> None:
+    local = surrounded
     begin(local)
     chain(local)
     expected = faces(local)
@@ -152,20 +152,17 @@ def test_shows_the_same_at_every_moment_and_after_a_restart(
         images.append(tmp_path / f"image{len(images)}")
         shutil.copytree(local.replica.directory, images[-1])
 
-    commit = local.replica.commit
-
-    def commit_and_look(*arguments: Any, **options: Any) -> Applied:
+    def commit_and_look(commit: Callable[[], Applied]) -> Applied:
         look()
-        return commit(*arguments, **options)
+        return commit()
 
     local.replica.subscribe(look)
-    monkeypatch.setattr(plan, "MAX_STEPS", 1)
-    monkeypatch.setattr(local.replica, "commit", commit_and_look)
-    local.publish()
+    local.surround(commit_and_look)
+    local.publish(most=1)
     look()
     assert len(seen) > 2
     assert seen == [expected] * len(seen)
-    monkeypatch.undo()
+    local.surround(None)
     for image in images:
         again = Local(Replica(image, [ROOT_KEY]))
         try:

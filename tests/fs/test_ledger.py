@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -251,26 +252,27 @@ def test_a_backup_has_its_size_after_a_restart(local: Local, scratch: Path) -> N
 
 @pytest.mark.parametrize("exchange", [False, True])
 def test_who_is_killed_while_a_directory_is_renamed_finds_what_was_not_published_in_it(
-    local: Local, scratch: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
+    surrounded: Local, scratch: Path, exchange: bool
 ) -> None:
     """Scratch files never are, so nothing would ever bring them back."""
+    local = surrounded
     for directory in ("/a", "/b") if exchange else ("/a",):
         local.fs.namespace.make_directory(path(directory), 0o755)
         local.save(f"{directory}/file", directory.encode())
         local.publish()
         local.save(f"{directory}/file~", directory.encode())
-    commit = local.replica.commit
     moments = [scratch / "before", scratch / "after"]
 
-    def killed(*arguments: Any, **more: Any) -> Applied:
+    def killed(commit: Callable[[], Applied]) -> Applied:
         shutil.copytree(local.replica.directory, moments[0])
-        applied = commit(*arguments, **more)
+        applied = commit()
         shutil.copytree(local.replica.directory, moments[1])
         return applied
 
     local.publish()
-    monkeypatch.setattr(local.replica, "commit", killed)
+    local.surround(killed)
     local.fs.namespace.rename(path("/a"), path("/b"), exchange=exchange)
+    local.surround(None)
     for moment, (a, b) in zip([*moments, local.replica.directory], [("a", "b"), ("b", "a"), ("b", "a")], strict=True):
         found = local if moment is local.replica.directory else Local(Replica(moment, [ROOT_KEY]))
         for name in ("file", "file~"):
@@ -283,8 +285,9 @@ def test_who_is_killed_while_a_directory_is_renamed_finds_what_was_not_published
 
 
 def test_who_is_killed_while_a_directory_changes_places_with_a_file_that_is_open(
-    local: Local, scratch: Path, monkeypatch: pytest.MonkeyPatch
+    surrounded: Local, scratch: Path
 ) -> None:
+    local = surrounded
     local.fs.namespace.make_directory(path("/a"), 0o755)
     local.publish()
     handle = local.open_writer("/f")
@@ -292,14 +295,13 @@ def test_who_is_killed_while_a_directory_changes_places_with_a_file_that_is_open
     local.fs.files.flush(handle)
     local.fs.files.write(handle, b"not so", 0)
     local.save("/a/file~", b"scratch")
-    commit = local.replica.commit
 
-    def killed(*arguments: Any, **more: Any) -> Applied:
-        applied = commit(*arguments, **more)
+    def killed(commit: Callable[[], Applied]) -> Applied:
+        applied = commit()
         shutil.copytree(local.replica.directory, scratch / "killed", dirs_exist_ok=True)
         return applied
 
-    monkeypatch.setattr(local.replica, "commit", killed)
+    local.surround(killed)
     local.fs.namespace.rename(path("/a"), path("/f"), exchange=True)
     found = Local(Replica(scratch / "killed", [ROOT_KEY]))
     assert (found.load("/a"), found.load("/f/file~")) == (b"closed", b"scratch")

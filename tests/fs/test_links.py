@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from basefs.errors import NotPermitted
-from basefs.fs.publish import plan
+from basefs.fs.publish.plan import MAX_STEPS
 from basefs.replica.replica import Replica
 from tests.fs.local import Local
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, copy_replica, path
@@ -180,42 +180,39 @@ def made_private(local: Local, text: str) -> None:
 @pytest.mark.parametrize("change", [written, emptied, made_private])
 @pytest.mark.parametrize("where", ["/b", "/c"])
 @pytest.mark.parametrize("over", [False, True])
-@pytest.mark.parametrize("steps", [1, plan.MAX_STEPS])
+@pytest.mark.parametrize("steps", [1, MAX_STEPS])
 def test_a_name_that_was_renamed_away_stays_away_when_the_file_is_changed(
     local: Local,
-    monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Local, str], None],
     where: str,
     over: bool,
     steps: int,
 ) -> None:
-    monkeypatch.setattr(plan, "MAX_STEPS", steps)
     local.save("/a", b"old")
     local.fs.namespace.make_link(path("/b"), path("/a"))
     if over:
         local.save("/c", b"another")
-    local.publish()
+    local.publish(most=steps)
     local.fs.namespace.rename(path("/a"), path("/c"))
     change(local, where)
     for _ in range(2):
         assert set(local.listing("/")) == {b".cluster", b"b", b"c"}
         assert [local.fs.metadata.stat(path(text)).links for text in ("/b", "/c")] == [2, 2]
-        local.publish()
+        local.publish(most=steps)
     assert local.load("/b") == local.load("/c")
 
 
 @pytest.mark.parametrize("inside", ["/d/a/b/f", "/x"])
 @pytest.mark.parametrize("change", [written, emptied, made_private])
-@pytest.mark.parametrize("steps", [1, 3, plan.MAX_STEPS])
+@pytest.mark.parametrize("steps", [1, 3, MAX_STEPS])
 def test_a_tree_that_was_removed_stays_away_when_one_of_its_files_goes_on_elsewhere(
-    local: Local, monkeypatch: pytest.MonkeyPatch, inside: str, change: Callable[[Local, str], None], steps: int
+    local: Local, inside: str, change: Callable[[Local, str], None], steps: int
 ) -> None:
-    monkeypatch.setattr(plan, "MAX_STEPS", steps)
     for text in ("/d", "/d/a", "/d/a/b"):
         local.fs.namespace.make_directory(path(text), 0o755)
     local.save(inside, b"old")
     local.fs.namespace.make_link(*map(path, ("/x", inside) if inside != "/x" else ("/d/a/b/f", "/x")))
-    local.publish()
+    local.publish(most=steps)
     local.fs.namespace.rename(path("/d/a/b"), path("/d/c"))
     change(local, "/d/c/f")
     local.fs.namespace.unlink(path("/d/c/f"))
@@ -224,7 +221,7 @@ def test_a_tree_that_was_removed_stays_away_when_one_of_its_files_goes_on_elsewh
     for _ in range(2):
         assert set(local.listing("/")) == {b".cluster", b"x"}
         assert local.fs.metadata.stat(path("/x")).links == 1
-        local.publish()
+        local.publish(most=steps)
 
 
 def test_a_file_that_no_key_of_the_node_may_write_gets_no_second_name(tmp_path: pathlib.Path) -> None:

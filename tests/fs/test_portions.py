@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -81,20 +81,18 @@ class TestACopiedDirectory:
         assert path("/d") in told
         assert foreign == []
 
-    def test_keeps_its_names_when_the_process_ends_between_two_transactions(
-        self, local: Local, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_keeps_its_names_when_the_process_ends_between_two_transactions(self, surrounded: Local) -> None:
+        local = surrounded
         copy(local)
-        commit = local.replica.commit
 
-        def commit_once(*arguments: Any, **options: Any) -> Applied:
-            local.replica.commit = stop  # type: ignore[method-assign]
-            return commit(*arguments, **options)
+        def commit_once(commit: Callable[[], Applied]) -> Applied:
+            local.surround(stop)
+            return commit()
 
-        def stop(*arguments: Any, **options: Any) -> Applied:
+        def stop(commit: Callable[[], Applied]) -> Applied:
             raise StoreError("the process ends")
 
-        monkeypatch.setattr(local.replica, "commit", commit_once)
+        local.surround(commit_once)
         with pytest.raises(StoreError):
             local.publish()
         local.replica.close()

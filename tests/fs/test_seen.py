@@ -19,8 +19,8 @@ from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind, State
-from tests.fs.local import Local
-from tests.support.helpers import BOB, ROOT_KEY, genesis, make_key, make_replica, path, tree_of
+from tests.fs.local import Local, Surrounded
+from tests.support.helpers import BOB, ROOT_KEY, Clock, genesis, make_key, make_replica, path, tree_of
 
 F = path("/d/f")
 
@@ -38,6 +38,8 @@ class Two:
         self._keys = keys
         born = genesis((ROOT_KEY, BOB))
         here, there = (make_replica(base / name, [key], born=born) for name, key in zip("ab", keys, strict=True))
+        here.close()
+        here = Surrounded(base / "a", [keys[0]], clock=Clock())
         self.here = Local(here)
         self.there = there
         self.sent: dict[Replica, list[Applied]] = {here: [], there: []}
@@ -276,26 +278,23 @@ def test_who_has_opened_an_older_version_does_not_hide_the_newest(
 
 
 @pytest.mark.parametrize("is_drafted", [False, True])
-def test_a_save_is_not_lost_to_one_that_was_made_while_an_earlier_one_was_published(
-    two: Two, is_drafted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_is_not_lost_to_one_that_was_made_while_an_earlier_one_was_published(two: Two, is_drafted: bool) -> None:
     """The publisher takes over what it has published of one version of an open file, and another one is pending."""
     old = two.here.fs.files.open(F, os.O_RDWR)
     two.elsewhere()
     new = two.here.fs.files.open(F, os.O_RDWR)
     rewrite(two.here, old, b"of the older version")
-    commit = two.here.replica.commit
 
-    def late(*arguments: object, **options: object) -> Applied:
-        monkeypatch.undo()
+    def late(commit: Callable[[], Applied]) -> Applied:
+        two.here.surround(None)
         if not is_drafted:
             rewrite(two.here, new, b"of the newest version")
-        applied = commit(*arguments, **options)  # type: ignore[arg-type]
+        applied = commit()
         if is_drafted:
             rewrite(two.here, new, b"of the newest version")
         return applied
 
-    monkeypatch.setattr(two.here.replica, "commit", late)
+    two.here.surround(late)
     two.here.fs.publisher.publish()
     assert two.here.load(F) == b"of the newest version"
     rewrite(two.here, old, b"the last one")
@@ -308,16 +307,15 @@ def test_a_save_is_not_lost_to_one_that_was_made_while_an_earlier_one_was_publis
         two.here.close(handle)
 
 
-def test_a_removal_while_a_version_is_published_follows_that(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_while_a_version_is_published_follows_that(two: Two) -> None:
     two.here.save("/d/f", b"ours")
-    commit = two.here.replica.commit
 
-    def late(*arguments: object, **options: object) -> Applied:
-        monkeypatch.undo()
+    def late(commit: Callable[[], Applied]) -> Applied:
+        two.here.surround(None)
         two.here.fs.namespace.unlink(F)
-        return commit(*arguments, **options)  # type: ignore[arg-type]
+        return commit()
 
-    monkeypatch.setattr(two.here.replica, "commit", late)
+    two.here.surround(late)
     two.here.publish()
     two.meet()
     assert not two.here.fs.working.exists(F)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from basefs.errors import BaseFSError
-from basefs.fs.publish import plan
+from basefs.fs.publish.plan import MAX_STEPS
 from basefs.fs.staging.scratch import ScratchNames
 from basefs.path import Path
 from basefs.replica.replica import Applied, Replica
@@ -244,17 +244,15 @@ class Applications(RuleBasedStateMachine):
             except (AssertionError, BaseFSError) as error:
                 self.wrong.append(error)
 
-    @rule(steps=st.sampled_from([1, 2, plan.MAX_STEPS]), waits=st.booleans())
+    @rule(steps=st.sampled_from([1, 2, MAX_STEPS]), waits=st.booleans())
     def publish(self, steps: int, waits: bool) -> None:
         """Nothing that an application can see, also between two transactions, and nothing is refused.
 
         `waits`: for what may come in a moment.
         """
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan, "MAX_STEPS", steps)
-            self.wrong, self.looks = [], True
-            self.fs.publisher.publish(patient=waits)
-            self.looks = False
+        self.wrong, self.looks = [], True
+        self.fs.publisher.publish(patient=waits, most=steps)
+        self.looks = False
         for error in self.wrong:
             raise error
         assert not [

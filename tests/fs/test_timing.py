@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,8 +26,8 @@ from basefs.fs.publish.timing import (
 )
 from basefs.fs.staging.overlay import Overlay
 from basefs.replica.bootstrap import bootstrap
-from basefs.replica.replica import Applied, Replica
-from tests.fs.local import Local
+from basefs.replica.replica import Applied
+from tests.fs.local import Local, Surrounded
 from tests.support.helpers import ROOT_KEY, path
 from tests.support.mounts import wait_until
 
@@ -153,7 +153,8 @@ class TestAPublisher:
         """Whoever changes anything is never quiet."""
         directory = scratch / "hasty"
         directory.mkdir()
-        local = Local(bootstrap(directory, [(b"root", ROOT_KEY)], []), quiet=NEVER_QUIET)
+        bootstrap(directory, [(b"root", ROOT_KEY)], []).close()
+        local = Local(Surrounded(directory, [ROOT_KEY]), quiet=NEVER_QUIET)
         yield local
         local.fs.close()
         local.replica.close()
@@ -197,18 +198,17 @@ class TestAPublisher:
         assert hasty.load("/more") == b"y"
         assert hasty.fs.working.replica.check_view() == []
 
-    def test_tries_again_what_failed_for_somebody_else(self, hasty: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tries_again_what_failed_for_somebody_else(self, hasty: Local) -> None:
         hasty.fs.start()
-        commit = Replica.commit
 
-        def fail(self: Replica, *arguments: object, **options: object) -> Applied:
+        def fail(commit: Callable[[], Applied]) -> Applied:
             raise StoreError("not now")
 
-        monkeypatch.setattr(Replica, "commit", fail)
+        hasty.surround(fail)
         hasty.save("/f", b"x")
         with pytest.raises(StoreError):
             hasty.publish()
-        monkeypatch.setattr(Replica, "commit", commit)
+        hasty.surround(None)
         wait_until(lambda: hasty.fs.unpublished() == 0, "another try")
 
     def test_lets_nobody_publish_while_it_reckons(self, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from basefs.fs.publish import plan
+from basefs.fs.publish.plan import MAX_STEPS
 from basefs.fs.staging.scratch import ScratchNames
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
@@ -224,11 +224,9 @@ class Unmounts(Twins):
     def place(self) -> Place:
         return Unmounted(self.local.fs)
 
-    @rule(steps=st.sampled_from([1, 2, plan.MAX_STEPS]), patient=st.booleans())
+    @rule(steps=st.sampled_from([1, 2, MAX_STEPS]), patient=st.booleans())
     def publish(self, steps: int, patient: bool) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan, "MAX_STEPS", steps)
-            self.local.fs.publisher.publish(patient=patient)
+        self.local.fs.publisher.publish(patient=patient, most=steps)
 
     @rule()
     def kill(self) -> None:
@@ -236,7 +234,7 @@ class Unmounts(Twins):
         self.local.kill()
         self.local = Local(Replica(directory, [ROOT_KEY]))
 
-    @rule(steps=st.sampled_from([1, 3, plan.MAX_STEPS]), transactions=st.integers(1, 4))
+    @rule(steps=st.sampled_from([1, 3, MAX_STEPS]), transactions=st.integers(1, 4))
     def kill_while_it_publishes(self, steps: int, transactions: int) -> None:
         """After a transaction of the log, before anything else knows of it."""
         self.copies += 1

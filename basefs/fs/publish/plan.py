@@ -207,8 +207,11 @@ def rebase(working: WorkingSet, steps: Iterable[Step]) -> None:
         step.seen = {name: working.overlay.seen(name) for name in step.names}
 
 
-def portions(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Cut a plan into pieces that are small enough for one transaction, directories and what carries a name first."""
+def portions(steps: Iterable[Step], most: int = MAX_STEPS) -> Iterator[list[Step]]:
+    """Cut a plan into pieces that are small enough for one transaction, directories and what carries a name first.
+
+    `most`: steps of a piece.
+    """
     steps = list(steps)
     emptied = {
         step.names[0][:depth] for step in steps if step.do is Do.DELETE for depth in range(1, len(step.names[0]))
@@ -216,7 +219,7 @@ def portions(steps: Iterable[Step]) -> Iterator[list[Step]]:
     portion: list[Step] = []
     size = 0
     for step in sorted(steps, key=lambda step: _order(step, emptied)):
-        if portion and (len(portion) >= MAX_STEPS or size >= MAX_BYTES):
+        if portion and (len(portion) >= most or size >= MAX_BYTES):
             yield portion
             portion, size = [], 0
         portion.append(step)

@@ -10,7 +10,7 @@ from functools import partial
 from basefs.errors import NoSpace, StoreError
 from basefs.fs.publish.drafts import drafts
 from basefs.fs.publish.outcome import separate_scratch, take_over
-from basefs.fs.publish.plan import make_plan, portions, rebase, taken
+from basefs.fs.publish.plan import MAX_STEPS, make_plan, portions, rebase, taken
 from basefs.fs.publish.timing import Timing
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.replica.replica import Applied
@@ -128,8 +128,8 @@ class Publisher:
 
     # -- what ---------------------------------------------------------------------------------------------------------
 
-    def publish(self, *, patient: bool = False) -> None:
-        """Publish everything that was closed.
+    def publish(self, *, patient: bool = False, most: int = MAX_STEPS) -> None:
+        """Publish everything that was closed, with so many steps in a transaction at the most.
 
         If `patient`, without what is probably renamed in a moment, and not all at once while very much changes.
         Call it without the working set's lock.  Raises `StoreError`; then everything stays pending.
@@ -137,7 +137,7 @@ class Publisher:
         try:
             while True:
                 try:
-                    self._publish(patient=patient)
+                    self._publish(patient=patient, most=most)
                     self._working.replica.room.took(same=self._ran_out)
                     self._ran_out = False
                     return
@@ -153,7 +153,7 @@ class Publisher:
             self._ask()
             raise
 
-    def _publish(self, *, patient: bool) -> None:
+    def _publish(self, *, patient: bool, most: int) -> None:
         working = self._working
         with self._publishing:
             with working.lock:
@@ -169,7 +169,7 @@ class Publisher:
             try:
                 if working.journal.is_first:
                     working.sync()
-                for portion in portions(steps):
+                for portion in portions(steps, most):
                     with working.lock:
                         rebase(working, portion)
                     contents = [
