@@ -11,6 +11,7 @@ from typing import Any
 
 from basefs.daemon.config import QUIET_SECONDS
 from basefs.fs.filesystem import Filesystem
+from basefs.fs.machine import THIS_MACHINE, Machine
 from basefs.fs.owners import Owners
 from basefs.fs.publish.plan import MAX_STEPS
 from basefs.fs.staging.spool import Spool
@@ -61,9 +62,11 @@ class Local:
         owners: Owners | None = None,
         clock: Clock | None = None,
         quiet: float = QUIET_SECONDS,
+        machine: Machine = THIS_MACHINE,
     ) -> None:
         self.replica = replica
-        self.fs = Filesystem(replica, owners or Owners(*MOUNT_OWNER, keep=False), clock or Clock(), quiet)
+        owners = owners or Owners(*MOUNT_OWNER, keep=False)
+        self.fs = Filesystem(replica, owners, clock or Clock(), quiet, machine=machine)
         self._actions: list[Action] = []
         replica.subscribe(self._note)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import StoreError
-from basefs.fs.machine import BUSY_LOAD
+from basefs.fs.machine import BUSY_LOAD, THIS_MACHINE, Machine
 from basefs.fs.publish import publisher
 from basefs.fs.publish.plan import MAX_STEPS
 from basefs.fs.publish.timing import (
@@ -160,24 +160,22 @@ class TestAPublisher:
         local.replica.close()
 
     @pytest.mark.parametrize("load", [0.0, math.inf])
-    def test_waits_less_for_a_single_new_file_unless_the_machine_is_busy(
-        self, hasty: Local, monkeypatch: pytest.MonkeyPatch, load: float
-    ) -> None:
-        asked: list[bool] = []
-        due = Timing.due
-
-        def ask(self: Timing, names: int, *, busy: bool = False) -> float | None:
-            asked.append(busy)
-            return due(self, names, busy=busy)
-
-        monkeypatch.setattr(Timing, "due", ask)
+    def test_a_machine_is_busy_by_its_load(self, monkeypatch: pytest.MonkeyPatch, load: float) -> None:
         monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
-        hasty.fs.start()
-        hasty.save("/f", b"x")
-        wait_until(lambda: bool(asked), "the publisher reckons")
-        assert set(asked) == {load > BUSY_LOAD}
-        if not load:
-            wait_until(lambda: hasty.fs.unpublished() == 0, "it is published")
+        assert THIS_MACHINE.is_busy() == (load > BUSY_LOAD)
+
+    @pytest.mark.parametrize("busy", [False, True])
+    def test_waits_less_for_a_single_new_file_unless_the_machine_is_busy(self, scratch: Path, busy: bool) -> None:
+        now = 1000.0
+        replica = bootstrap(scratch, [(b"root", ROOT_KEY)], [])
+        local = Local(replica, quiet=QUIET, machine=Machine(steady=lambda: now, is_busy=lambda: busy))
+        local.save("/f", b"x")
+        assert local.fs.publisher.attempt() == now + (QUIET if busy else CLOSED_SECONDS)
+        now += CLOSED_SECONDS
+        local.fs.publisher.attempt()
+        assert local.fs.unpublished() == busy
+        local.fs.close()
+        local.replica.close()
 
     def test_stops_between_two_transactions_for_who_goes_on_with_a_burst(self, hasty: Local) -> None:
         for number in range(2 * BURST_NAMES):
