@@ -27,14 +27,12 @@ from pathlib import Path
 from basefs.errors import AgentError
 from basefs.gossip.binary import find_serf
 from basefs.gossip.client import Client
-from basefs.gossip.config import AgentConfig, write_config
+from basefs.gossip.config import CONNECT_TIMEOUT, AgentConfig, write_config
 
 log = logging.getLogger(__name__)
 #: Where the agent's own output goes.
 serf_log = logging.getLogger("basefs.serf")
 
-#: Seconds from start until the RPC port answers.  It takes 0.05 s on an idle machine, and a busy one deserves patience.
-CONNECT_TIMEOUT = 15.0
 #: Seconds between two attempts to reach the RPC port of an agent that is starting.
 CONNECT_INTERVAL = 0.02
 #: Seconds that a terminated agent may take before it is killed.  Serf gives itself 3 s to leave.

@@ -115,7 +115,7 @@ class Supervisor:
 
     async def _leave(self, agent: Agent, farewell: Callable[[Client], Awaitable[None]] | None) -> None:
         try:
-            async with await agent.connect() as client:
+            async with await agent.connect(self._config.connect_timeout) as client:
                 if farewell is not None:
                     await farewell(client)
                 agent.ending = True
@@ -129,7 +129,7 @@ class Supervisor:
         """One more connection to the agent.  Raises AgentError while there is none."""
         if self._agent is None or not self.connected.is_set():
             raise AgentError("the Serf agent is not running at the moment: try again")
-        return await self._agent.connect()
+        return await self._agent.connect(self._config.connect_timeout)
 
     async def _run(self) -> None:
         delay = RESTART_MIN
@@ -159,7 +159,7 @@ class Supervisor:
         self._agent = agent = await Agent.start(self._config, self._rundir)
         try:
             while True:
-                async with await agent.connect() as client:
+                async with await agent.connect(self._config.connect_timeout) as client:
                     reason = await self._until_broken(agent, client)
                 self.connected.clear()
                 if not agent.running:

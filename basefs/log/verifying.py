@@ -27,12 +27,17 @@ _MOST = 4
 _pool = ThreadPoolExecutor(_MOST - 1, thread_name_prefix="verify")
 
 
-def find_wrong(signed: Sequence[Signed], root: Entry | None = None) -> list[InvalidEntry | None]:
-    """The error of each of these signatures; `None`: valid, or not verified here.  `root`: as for `verify`."""
+def find_wrong(
+    signed: Sequence[Signed], root: Entry | None = None, *, cores: int | None = None
+) -> list[InvalidEntry | None]:
+    """The error of each of these signatures; `None`: valid, or not verified here.
+
+    `root`: as for `verify`; `cores`: to be used, `None`: those that this process may run on.
+    """
     threads = min(_MOST, len(signed) // _A_THREAD)
     if threads < 2:
         return _one_by_one(signed, root)
-    threads = min(threads, len(os.sched_getaffinity(0)))
+    threads = min(threads, cores or len(os.sched_getaffinity(0)))
     size = -(-len(signed) // threads)
     shares = [signed[start : start + size] for start in range(0, len(signed), size)]
     others = _pool.map(partial(_one_by_one, root=root), shares[1:])
