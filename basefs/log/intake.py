@@ -358,6 +358,10 @@ class Intake:
             elif self._store.blocks.block(block.hash) is None:
                 self._orphans.hold_block(block)
 
+    def take_held(self, hashes: Iterable[BlockHash]) -> None:
+        """Take in those of these blocks that wait in memory, with what they name, if they are missing."""
+        self._append(*self._held(hashes))
+
     def _held(self, hashes: Iterable[BlockHash]) -> Iterator[Block]:
         """Those of these blocks that wait in memory and are missing; they are no longer kept."""
         for hash in hashes:

@@ -398,22 +398,23 @@ class BlockStore:
         self._db.execute(f"DELETE {where}", (above, listing))
         return [entry for (higher,) in rows for entry in self._close(higher, listing)]
 
-    def set_needed(self, needed: Mapping[EntryHash, bool]) -> tuple[int, list[EntryHash]]:
+    def set_needed(self, needed: Mapping[EntryHash, bool]) -> tuple[list[BlockHash], list[EntryHash]]:
         """Note which writes are needed, inside a transaction.
 
-        Returns how many are wanted now and were not, and those that are complete.
+        Returns the first blocks of those that are wanted now and were not, and the writes that are complete.
         """
-        count = 0
+        wanted: list[BlockHash] = []
         completed: list[EntryHash] = []
         for entry, is_needed in needed.items():
             # It may be complete now, or spoiled.
             state = self._states.get(entry)
             if state is WriteState.WITHHELD and is_needed:
-                count += 1
-                completed += self._want(entry, self._encoded(entry))
+                encoded = self._encoded(entry)
+                wanted.append(encoded.place.hash)
+                completed += self._want(entry, encoded)
             elif state is WriteState.WANTED and not is_needed:
                 self._withhold(entry, WriteState.WITHHELD)
-        return count, completed
+        return wanted, completed
 
     def release(self, root: BlockHash) -> list[EntryHash]:
         """Let the withheld writes that a block belongs to have it, inside a transaction; returns those complete."""

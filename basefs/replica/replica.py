@@ -598,11 +598,13 @@ class Replica:
         with self._write_lock, self._lock:
             batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=False)
             with self._store.transaction():
-                count, completed = self._store.blocks.set_needed(needed)
+                wanted, completed = self._store.blocks.set_needed(needed)
+                # They may have come while nothing needed them, and from a node that is gone now.
+                batch.take_held(wanted)
             batch.completed += completed
             self._put(self._taken(batch))
         self._feed.deliver()
-        return count
+        return len(wanted)
 
     def limit_reached(self) -> str:
         """The setting because of which the contents of other nodes wait, empty if they come."""

@@ -121,6 +121,19 @@ def test_a_later_grant_brings_what_was_withheld(story: Story) -> None:
     assert story.replica.read(path("/web/f")) == LARGE
 
 
+def test_a_later_grant_takes_what_waits_in_memory(story: Story) -> None:
+    """The node that has sent it may be gone for good."""
+    story.revoke()
+    story.write()
+    story.replica.apply([], story.blocks)
+    assert story.replica.totals()["blocks"] == 0
+    story.commit(lambda author: author.key_holder.grant(path("/web"), b"alice", ALICE.public).draft)
+    story.replica.review_needs(at_once=True)
+    assert not story.replica.missing_blocks(10)
+    assert story.replica.read(path("/web/f")) == LARGE
+    assert story.replica.check_view() == []
+
+
 @pytest.mark.parametrize("how", ["ack", "revert", "link"])
 def test_another_key_makes_it_count(story: Story, how: str) -> None:
     story.commit(lambda author: author.write(path("/web/f"), b"first"))
