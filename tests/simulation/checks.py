@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Mapping
 from typing import Any, cast
 
 from basefs.errors import IncompleteContent
-from basefs.log.hashes import BlockHash
+from basefs.log.hashes import BlockHash, EntryHash
 from basefs.path import display
 from basefs.view.states import Kind
 from tests.simulation.node import Node
@@ -50,6 +51,8 @@ class Checks:
             self.found += node.accusations + node.watched.accusations
             node.accusations.clear()
             node.watched.accusations.clear()
+            self.found += [f"{node.host} tells of changes: {what}" for what in node.heard.found]
+            node.heard.found.clear()
             if not node.running:
                 continue
             for other in self._nodes:
@@ -63,6 +66,7 @@ class Checks:
         if self._rebuilt.get(node.host) != root:
             self._rebuilt[node.host] = root
             self.found += self._stale(node)
+            self.found += [f"{node.host} has not told of {display(path)}" for path in node.heard.differs()[:1]]
         # As nodes compare themselves: the root hash does not tell of a content that may turn out to be needed.
         if self._seen.get(node.host) == root or node.replica.digest().missing:
             return
@@ -120,8 +124,8 @@ class Checks:
     def _is_somewhere(self, block: BlockHash) -> bool:
         return not self._loses_contents or any(node.replica.block(block) is not None for node in self._alike)
 
-    def end(self) -> list[str]:
-        """Of nodes that do not differ: what they show, and who signed it."""
+    def end(self, written: Mapping[EntryHash, bytes]) -> list[str]:
+        """Of nodes that do not differ: what they show, and who signed it; `written`: contents of users, by entry."""
         found = []
         first, nodes = self._nodes[0], self._alike
         shown = {node.host: self._shown(node, contents=True) for node in nodes}
@@ -132,8 +136,22 @@ class Checks:
                 differ = [path for path, _ in shown[node.host].items() ^ shown[first.host].items()]
                 found.append(f"{node.host} and {first.host} show something else at {' '.join(sorted(differ))}")
             found += self._stale(node)
-        if shown_by(first.replica) != oracle_of(cast(Any, first)).tree():
+        oracle = oracle_of(cast(Any, first))
+        if shown_by(first.replica) != oracle.tree():
             found.append(f"{first.host} shows something else than the rules say")
+        if first.replica.members() != oracle.members().keys():
+            found.append(f"{first.host} has other members than the rules say")
+        return found + self._forged(first, written)
+
+    @staticmethod
+    def _forged(node: Node, written: Mapping[EntryHash, bytes]) -> list[str]:
+        """The files whose content is not what a user has written."""
+        found = []
+        for path, _ in node.replica.live_paths():
+            content = written.get(node.replica.attributes(path).content or EntryHash(b""))
+            with contextlib.suppress(IncompleteContent):
+                if content is not None and node.replica.read(path) != content:
+                    found.append(f"{node.host} shows something else at {display(path)} than what was written")
         return found
 
     @staticmethod

@@ -139,12 +139,16 @@ class Secrecy:
 
     def __init__(self, loop: Loop, bus: Bus, nodes: Sequence[Node]) -> None:
         self._loop, self._bus, self._nodes = loop, bus, nodes
+        #: Others, as a newcomer with an invitation, give what they sign to whom they want.
+        self._signers = {node.keys[0].fingerprint for node in nodes}
         #: What each node may have: its own entries, and those that others might give to it.
         self._allowed: dict[str, set[bytes]] = {node.host: set() for node in nodes}
         #: Until when a node may give something to another one; and how much of its log was looked at, of which process.
         self._until: dict[tuple[str, str], float] = {}
         self._seen: dict[str, tuple[Process, int]] = {}
         self._members: dict[str, frozenset[bytes]] = {}
+        #: Who lets in a node that is no member as far as it knows, and since when.
+        self._behind: dict[tuple[str, str], float] = {}
         #: Sessions with keys that are no members, since when, and what they had sent then.
         self._expelled: dict[Session, tuple[float, int | None]] = {}
         self.found: list[str] = []
@@ -164,7 +168,11 @@ class Secrecy:
         self._seen[node.host] = node.process, len(node.entries)
         own = node.keys[0].fingerprint
         self._allowed[node.host].update(entry.hash for entry in new if entry.fingerprint == own)
-        secret = [entry for entry in new if entry.hash not in self._allowed[node.host]]
+        secret = [
+            entry.hash.hex()[:8]
+            for entry in new
+            if entry.hash not in self._allowed[node.host] and entry.fingerprint in self._signers
+        ]
         if secret:
             self.found.append(f"{node.host} has {len(secret)} entries that nobody might give to it: {secret[0]}")
         for other in self._nodes:
@@ -191,9 +199,28 @@ class Secrecy:
                     del self._until[pair]
 
     def now(self) -> None:
-        """At any time: no session with a key that is no member's goes on."""
-        now = self._loop.time()
+        """At any time: no key is let in that is no member's, and no session with one goes on."""
         self.look()
+        self._look_at_doors()
+        self._look_at_sessions()
+
+    def _look_at_doors(self) -> None:
+        now, behind = self._loop.time(), {}
+        for node in self._nodes:
+            credentials = node.shared.credentials if node.running else None
+            if credentials is None:
+                continue
+            expelled = (credentials.trusted or frozenset()) - node.replica.members()
+            for other in self._nodes:
+                if other is not node and other.keys[0].public in expelled:
+                    pair = node.host, other.host
+                    behind[pair] = since = self._behind.get(pair, now)
+                    if now - since > GRACE:
+                        self.found.append(f"{node.host} lets in {other.host}, which it knows to be expelled")
+        self._behind = behind
+
+    def _look_at_sessions(self) -> None:
+        now = self._loop.time()
         current: dict[Session, tuple[float, int | None]] = {}
         for node in self._nodes:
             if not node.running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -175,6 +176,23 @@ class Faults:
         #: What the hostile key holder has signed.
         self._signed: dict[bytes, Entry] = {}
         self._blocks: dict[bytes, Block] = {}
+
+    def begin_blackout(self, before: Callable[[], None]) -> None:
+        """At some moment, all processes are killed at once; `before` is called some seconds earlier."""
+        self._running.add(self._network.loop.create_task(self._black_out(before)))
+
+    async def _black_out(self, before: Callable[[], None]) -> None:
+        rng = random.Random(f"{self._plan.seed} blackout")
+        await asyncio.sleep(rng.uniform(0.2, 0.6) * self._plan.seconds)
+        before()
+        await asyncio.sleep(rng.uniform(0.0, 6.0))
+        self._trace("world", "all processes are killed")
+        killed = [node for node in self._nodes if node.running]
+        for node in killed:
+            node.kill()
+        await asyncio.sleep(rng.choice((0.3, 3.0)))
+        for node in killed:
+            await node.start(self._hosts, self._plan.seed)
 
     async def run(self) -> None:
         """Until the seconds of the plan have passed; afterwards everything works again."""

@@ -17,7 +17,9 @@ from basefs.errors import BaseFSError, NoSpace
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block
+from basefs.log.check import check
 from basefs.log.entries import Entry
+from basefs.log.hashes import BlockHash
 from basefs.log.keys import SigningKey
 from basefs.log.room import Room
 from basefs.replica.replica import LOG_FILE, Applied, Replica
@@ -30,13 +32,14 @@ from basefs.sync.session.states import Phase
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
 from tests.simulation.bus import SYNC_PORT, Bus, SimulatedGossip
 from tests.simulation.gate import Gate
+from tests.simulation.heard import Heard
 from tests.simulation.loop import BEGINNING, PROCESS, Process, Trace
 from tests.simulation.network import Network
 
 #: UNIX seconds at which a run begins.
 BIRTH = 1_000_000_100.0
-
-
+#: Seconds after which what has come survives a power cut: a slow disk takes up to a second for each job.
+DURABLE = 5.0
 #: Bytes that are free on the disk of a node that is not full.
 FREE = 1 << 40
 #: Where the hostile peer of a run is: what honest nodes say of it is no accusation of an honest node.
@@ -102,8 +105,8 @@ class Watched:
     def on_result(self, address: SyncAddress, result: Result) -> None:
         if self._process.alive:
             self._trace(f"{self._process.host} {address[0]}", f"session: {result.reason.value}: {result.detail}")
-            if result.misbehaved and address[0] != HOSTILE:
-                what = f"{result.reason.value}: {result.detail}"
+            if result.offends and address[0] != HOSTILE:
+                what = f"{result.reason.value}: {result.detail}: {result.counters.refusal}"
                 self.accusations.append(f"{self._process.host} accuses {address[0]}: {what}")
         self._propagation.on_result(address, result)
 
@@ -159,6 +162,11 @@ class Node:
         self._synced = Saved(directory, {})
         self._number = self._copies = 0
         self._ending: list[asyncio.Task[None]] = []
+        #: The blocks that were missing when the last process ended, `None` if others may have been lost since.
+        self._lacked: set[BlockHash] | None = None
+        #: When each entry came, and when the disk was full last.
+        self._taken_at: dict[bytes, float] = {}
+        self._full_at = float("-inf")
 
     async def start(self, hosts: Sequence[str], seed: int) -> None:
         """Start a process; `hosts`: all of the cluster."""
@@ -175,6 +183,8 @@ class Node:
         self._limit_disk()
         lost = [entry for entry in self.entries if replica.entry(entry) is None]
         assert not lost, f"{self.host} has lost {len(lost)} entries by being killed"
+        again = self._lacking(replica) - self._lacked if self._lacked is not None else ()
+        assert not again, f"{self.host} has lost {len(again)} blocks by being killed"
         gossip = SimulatedGossip(self._bus, self.host, hosts)
         propagation = Propagation(
             replica,
@@ -201,9 +211,10 @@ class Node:
         )
         process = self.process
         replica.subscribe(lambda applied: self._note(process, applied))
-        self._sync_to_disk(process, replica)
+        if not self._number:
+            self._sync_to_disk(process, replica)
         # Seen before anything is committed.
-        replica.observe()
+        self.heard = Heard(replica)
         await self.sync.start()
         if gate is not None:
             await gate.begin()
@@ -222,10 +233,15 @@ class Node:
         self._loop.call_soon(self._tell_of_commits)
         self._trace(self.host, f"started with {replica.digest().entries} entries")
 
+    @staticmethod
+    def _lacking(replica: Replica) -> set[BlockHash]:
+        return {hash for _, hash in replica.missing_blocks(1 << 20)}
+
     def _note(self, process: Process, applied: Applied) -> None:
         if not process.alive or not (applied.entries or applied.completed or applied.rejected):
             return
         self.entries.update((entry.hash, entry) for entry in applied.entries)
+        self._taken_at.update((entry.hash, self._loop.time()) for entry in applied.entries)
         new = " ".join(f"{entry.action.name.lower()}:{entry.hash.hex()[:8]}" for entry in applied.entries)
         self._trace(self.host, f"{'writes' if applied.local else 'takes'} {new} +{len(applied.completed)} contents")
         if not self._told:
@@ -276,9 +292,16 @@ class Node:
         self._trace(self.host, f"is saved with {len(self.entries)} entries")
         return Saved(self._copy_log(self._directory, f"backup-{self._copies}"), dict(self.entries))
 
+    def _look_at_lost(self) -> None:
+        """What came a while before a power cut must have been synced, whichever process took it."""
+        now = self._loop.time()
+        lost = [hash for hash, at in self._taken_at.items() if now - at > DURABLE and hash not in self._synced.entries]
+        if lost and not self._is_full and now - self._full_at > 2 * DURABLE:
+            self.accusations.append(f"{self.host} has lost {len(lost)} entries that are older than {DURABLE:.0f} s")
+
     def fill_disk(self, is_full: bool) -> None:
         """Let the disk take nothing more, or something again."""
-        self._is_full = is_full
+        self._is_full, self._full_at = is_full, self._loop.time()
         self._trace(self.host, "disk is full" if is_full else "disk has room")
         if self.running:
             self._limit_disk()
@@ -300,11 +323,11 @@ class Node:
                 shutil.copy(directory / file, copy / file)
         return copy
 
-    def act(self, make: Callable[[Any], Any]) -> None:
+    def act(self, make: Callable[[Any], Any]) -> Applied:
         """Have a user commit something.  Raises as `Replica.commit`."""
         token = PROCESS.set(self.process)
         try:
-            self.replica.commit(make)
+            return self.replica.commit(make)
         finally:
             PROCESS.reset(token)
 
@@ -323,7 +346,13 @@ class Node:
         `restored`.
         """
         self._number += 1
+        self._lacked = None if off or restored else self._lacking(self.replica)
         kept = restored or (self._synced if off else Saved(self._directory, self.entries))
+        if restored:
+            self._synced = restored
+        elif off:
+            self._look_at_lost()
+        self._taken_at = {hash: at for hash, at in self._taken_at.items() if hash in kept.entries}
         if off and (self._directory / KEY_FILE).exists():
             # It was on disk at once.
             shutil.copy(self._directory / KEY_FILE, kept.directory / KEY_FILE)
@@ -340,6 +369,7 @@ class Node:
         self._trace(self.host, "leaves")
         self.running = False
         self._number += 1
+        self._lacked = None
         self.accusations += self.watched.accusations
         process, parts = self.process, self._parts
 
@@ -350,6 +380,10 @@ class Node:
         await self._loop.create_task(end())
         await self._loop.create_task(self._end(process, parts))
         process.alive = False
+
+    def damage(self) -> list[str]:
+        """What is wrong with the log of a node that has stopped, row by row."""
+        return [f"the log of {self.host} is damaged: {found}" for found in check(self._directory / LOG_FILE)]
 
     async def stop(self) -> None:
         """End the process, and what is left of those that were killed."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from basefs.errors import NoSpace
+from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
+from tests.simulation.asking import Asker
 from tests.simulation.bus import Bus, Habits
 from tests.simulation.checks import Checks
 from tests.simulation.closed import Newcomers, Secrecy
@@ -21,8 +23,9 @@ from tests.simulation.gate import give_key
 from tests.simulation.hostile import HostilePeer
 from tests.simulation.loop import BEGINNING, Loop, Trace
 from tests.simulation.network import Network
-from tests.simulation.node import Node
+from tests.simulation.node import Node, Tuning
 from tests.simulation.scenes import Scene
+from tests.simulation.soon import Soon
 from tests.simulation.users import User
 from tests.support.helpers import ALICE, copy_replica, genesis, make_key
 
@@ -31,6 +34,8 @@ from tests.support.helpers import ALICE, copy_replica, genesis, make_key
 SETTLED = 240.0
 #: Seconds of the loop within which a node stops.
 STOPPED = 30.0
+#: A member that is heard in gossip, and whose sync port nobody reaches.
+DEAF = "10.0.2.1"
 #: Where logs are written the fastest.
 _MEMORY = Path("/dev/shm")
 
@@ -104,6 +109,10 @@ class World:
             loop, self.trace, self.nodes, nodes[len(self.nodes) :], plan.seed, invites=self.scene.invites
         )
         self.secrecy = Secrecy(loop, self.bus, nodes)
+        self.asker = Asker(loop, self.nodes, plan.seed)
+        is_calm = not plan.faults and plan.links.loss < 0.1 and plan.tuning == Tuning()
+        self.soon = Soon(loop, nodes) if is_calm and not is_closed else None
+        self.written: dict[EntryHash, bytes] = {}
         if is_closed:
             self.bus.on_change = self.secrecy.look
         for node in nodes:
@@ -125,7 +134,7 @@ class World:
                 host,
                 [key],
                 where,
-                self.plan.tuning,
+                self.scene.tune(self.plan.tuning),
                 loses_power=power,
                 is_closed=self.scene.is_closed,
             )
@@ -140,6 +149,9 @@ class World:
 
     def _committed(self, node: Node) -> None:
         self.checks.committed(node)
+        self.asker.committed(node)
+        if self.soon is not None:
+            self.soon.committed(node)
         if self.scene.is_closed:
             self.secrecy.committed(node)
 
@@ -152,6 +164,13 @@ class World:
         faults = Faults(self.plan, self.network, self.bus, self.nodes, self.trace, self.attacker)
         users = [self._use(node, number) for number, node in enumerate(self.everybody)]
         coming = self.loop.create_task(self.newcomers.run(self.plan.seconds, self.hosts))
+        if self.scene.asks:
+            users.append(self.asker.run(self.plan.seconds))
+        if self.scene.blacks_out:
+            faults.begin_blackout(self._expel)
+        if self.scene.deaf:
+            self.bus.ghosts.add(DEAF)
+            self.network.off.add(DEAF)
         await asyncio.gather(faults.run(), *users)
         self.attacker.leave()
         self.bus.habits = Habits()
@@ -161,14 +180,24 @@ class World:
         coming.result()
         settled = await self._settle()
         watch.cancel()
-        self._require(self.checks.end() + (self.secrecy.end() if self.scene.is_closed else []))
+        self._require(self.checks.end(self.written) + (self.secrecy.end() if self.scene.is_closed else []))
         for node in self.nodes:
             stopping = self.loop.create_task(node.stop())
             if not (await asyncio.wait({stopping}, timeout=STOPPED))[0]:
                 raise Failed(f"{node.host} does not stop within {STOPPED:.0f} s")
             stopping.result()
+        await asyncio.sleep(STOPPED)
+        self._require(self._left_over())
+        # One of them, as the signatures are verified again.
+        self._require(self.nodes[self.plan.seed % len(self.nodes)].damage())
         self._require(self.network.found + self.errors.lines + self.attacker.found)
         return settled
+
+    def _expel(self) -> None:
+        """In a closed filesystem, the holder of the root key expels a node."""
+        if self.scene.is_closed and self.nodes[0].running:
+            rng = random.Random(f"{self.plan.seed} expel")
+            User(self.nodes[0], self.keys, rng, {"expel": 1.0}).act(self.trace)
 
     async def _use(self, node: Node, number: int) -> None:
         rng = random.Random(f"{self.plan.seed} user {number}")
@@ -178,6 +207,8 @@ class World:
             await asyncio.sleep(pause)
             if node.running:
                 user.act(self.trace)
+        self.written.update(user.written)
+        self.checks.found += user.found
 
     async def _watch(self) -> None:
         """Look at what must be true at any time."""
@@ -186,6 +217,8 @@ class World:
             self.checks.now()
             if self.scene.is_closed:
                 self.secrecy.now()
+            if self.soon is not None:
+                self.soon.now()
 
     async def _settle(self) -> float:
         began = self.loop.time()
@@ -204,7 +237,16 @@ class World:
 
     @property
     def _found(self) -> list[str]:
-        return self.checks.found + self.secrecy.found + self.errors.lines
+        late = [] if self.soon is None else self.soon.found
+        return self.checks.found + self.secrecy.found + self.asker.found + late + self.errors.lines
+
+    def _left_over(self) -> list[str]:
+        """What goes on although all nodes have stopped."""
+        tasks = [task.get_coro() for task in asyncio.all_tasks() - {asyncio.current_task()}]
+        names = sorted(str(getattr(each, "__qualname__", each)) for each in tasks)
+        return [f"{name} goes on after the end" for name in names] + [
+            f"the connection of {each} stays open after the end" for each in self.network.open_connections
+        ]
 
     @staticmethod
     def _require(found: list[str]) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.simulation.faults import Plan
+from tests.simulation.node import Tuning
+
+#: Limits that no honest peer reaches (`basefs/sync/wire/limits.py`): what is listed is there, and nothing is asked for
+#: twice.
+_STRICT = {"barren": 0, "again": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,9 @@ class Scene:
         invites: whether they come with invitations; otherwise a member grants their keys.
         asks: whether somebody asks now and then which nodes are in step.
         deaf: whether a member takes part in gossip whose sync port nobody reaches.
+        is_strict: whether nodes allow their peers only what honest ones do.
+        blacks_out: whether all processes are killed at once, in a closed filesystem soon after a node was expelled.
+        pushes: whether sessions stay open; otherwise changes go by gossip.
         weights: how often users do what, beside what the plan has.
     """
 
@@ -24,6 +32,9 @@ class Scene:
     invites: bool = False
     asks: bool = False
     deaf: bool = False
+    is_strict: bool = False
+    blacks_out: bool = False
+    pushes: bool = True
     weights: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -35,12 +46,20 @@ class Scene:
         invites = rng.random() < 0.6 and "clock" not in plan.faults
         asks, deaf = rng.random() < 0.3, rng.random() < 0.1
         weights = {kind: 1.0 for kind in ("quota", "symlink") if rng.random() < 0.15}
+        if "symlink" in weights:
+            # Keys that were granted in the place of the link.
+            weights["expel"] = 0.7
+        # What has been listed may be gone after these.
+        is_strict = rng.random() < 0.3 and not {"power", "backup"} & set(plan.faults)
+        blacks_out = rng.random() < (0.1 if newcomers is None else 0.4) and bool(plan.faults)
+        pushes = rng.random() < 0.85
         if newcomers is None:
-            return cls(asks=asks, deaf=deaf, weights=weights)
+            return cls(None, False, asks, deaf, is_strict, blacks_out, pushes, weights)
         if plan.twins:
             # A key that is a member's already needs nobody to let it in.
             newcomers = 0
-        return cls(newcomers, invites, asks, deaf, {**weights, "expel": 0.7, "readmit": 1.5})
+        weights |= {"expel": 0.7, "readmit": 1.5}
+        return cls(newcomers, invites, asks, deaf, is_strict, blacks_out, pushes, weights)
 
     @property
     def is_closed(self) -> bool:
@@ -49,5 +68,11 @@ class Scene:
 
     def __str__(self) -> str:
         closed = f"closed, {self.newcomers} newcomers{' with invitations' * self.invites}"
-        parts = (closed * self.is_closed, "somebody asks" * self.asks, "deaf member" * self.deaf, *self.weights)
-        return ", ".join(filter(None, parts))
+        words = {"somebody asks": self.asks, "deaf member": self.deaf, "strict": self.is_strict}
+        words |= {closed: self.is_closed, "blackout": self.blacks_out, "gossip alone": not self.pushes}
+        return ", ".join([*(word for word, holds in words.items() if holds), *self.weights])
+
+    def tune(self, tuning: Tuning) -> Tuning:
+        """What each node allows, after what the plan has."""
+        limits = replace(tuning.limits, **_STRICT) if self.is_strict else tuning.limits
+        return replace(tuning, limits=limits, degree=tuning.degree if self.pushes else 0)

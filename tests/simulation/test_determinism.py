@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulation.faults import KINDS, RARE_KINDS, Plan
 from tests.simulation.run import play
+from tests.simulation.scenes import Scene
 from tests.support.project import ROOT
 
 #: A seed of a few hundred milliseconds with partitions and kills.
@@ -21,14 +22,17 @@ SEED = next(
 )
 #: A seed in which much happens in the same moment.
 TIMERS = 0
+#: A closed filesystem with a newcomer, whose traces depend on the lengths of OpenSSL's records.
+CLOSED = next(seed for seed in range(1000) if Scene.draw(Plan.draw(seed)).newcomers)
 #: Other Pythons with the packages of the tests.
 OTHERS = [str(python) for python in (ROOT / ".venv" / "pythons").glob("*/bin/python")]
 
 
-def test_a_seed_is_played_again_line_by_line() -> None:
-    first = play(SEED)
+@pytest.mark.parametrize("seed", [SEED, CLOSED], ids=["open", "closed"])
+def test_a_seed_is_played_again_line_by_line(seed: int) -> None:
+    first = play(seed)
     # Objects are elsewhere in memory the second time.
-    second = play(SEED)
+    second = play(seed)
     assert len(first.trace) > 100
     assert first.trace == second.trace
 
@@ -57,3 +61,11 @@ def test_each_kind_of_fault_is_drawn() -> None:
     assert any(plan.twins for plan in plans)
     assert len({plan.tuning for plan in plans}) > 10
     assert any(not plan.faults for plan in plans)
+
+
+def test_each_kind_of_scene_is_drawn() -> None:
+    scenes = [Scene.draw(Plan.draw(seed)) for seed in range(100)]
+    assert {scene.is_closed for scene in scenes} == {True, False}
+    assert {scene.invites for scene in scenes if scene.newcomers} == {True, False}
+    assert any(scene.asks for scene in scenes) and any(scene.deaf for scene in scenes)
+    assert {kind for scene in scenes for kind in scene.weights} == {"quota", "symlink", "expel", "readmit"}

@@ -6,8 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from basefs.errors import BaseFSError
+from basefs.errors import BaseFSError, NoSpace
+from basefs.log.entries import Action
 from basefs.log.extensions import Quota
+from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
 from basefs.view.history import Survey
@@ -33,22 +35,35 @@ class User:
         self._kinds = list(weights)
         self._weights = list(weights.values())
         self._count = 0
+        self._content_now = b""
+        #: Writes of this user, by hash, with what was written.
+        self.written: dict[EntryHash, bytes] = {}
+        #: Whether this is the node with the root key, and the only one.
+        self._is_root = node.keys[0] is keys[0] and sum(key is keys[0] for key in keys) == 1
+        #: Refusals that must not be.
+        self.found: list[str] = []
 
     def act(self, trace: Callable[[str, str], None]) -> None:
         """Do something, which may be refused."""
         kind = self._rng.choices(self._kinds, self._weights)[0]
         text, change = getattr(self, f"_{kind}")()
         try:
-            self._node.act(change)
+            applied = self._node.act(change)
         except BaseFSError as error:
             trace(self._node.host, f"user: {text}: {error}")
+            if kind == "expel" and self._is_root and not isinstance(error, NoSpace):
+                self.found.append(f"{self._node.host} with the root key cannot {text}: {error}")
         else:
             trace(self._node.host, f"user: {text}")
+            writes = [entry.hash for entry in applied.entries if entry.action is Action.WRITE]
+            if kind in ("write", "large") and len(writes) == 1:
+                self.written[writes[0]] = self._content_now
 
     def _content(self, most: int) -> bytes:
         self._count += 1
         size = self._rng.choices(SIZES[:most], [8, 8, 4, 2, 1, 0.1][:most])[0]
-        return noise(self._rng.randrange(1 << 40), size)
+        self._content_now = noise(self._rng.randrange(1 << 40), size)
+        return self._content_now
 
     def _write(self) -> tuple[str, Change]:
         path, content = self._rng.choice(FILES), self._content(4)
@@ -123,9 +138,14 @@ class User:
         key, discard = self._keys[number], self._rng.random() < 0.3
 
         def change(author: Any) -> Any:
-            hanging = [one for one in author.past.grants() if one.fingerprint == key.fingerprint]
-            for path in dict.fromkeys(one.path for one in hanging if one.standing == "valid"):
-                yield author.revoke(path, b"k%d" % number, key.fingerprint, discard=discard)
+            def hanging() -> list[Path]:
+                valid = (one for one in author.past.grants() if one.standing == "valid")
+                return sorted({one.path for one in valid if one.fingerprint == key.fingerprint})
+
+            for path in hanging():
+                # Others may have fallen with an earlier one.
+                if path in hanging():
+                    yield author.revoke(path, b"k%d" % number, key.fingerprint, discard=discard)
 
         return f"expel {number} {discard}", change
 
