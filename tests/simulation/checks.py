@@ -53,6 +53,7 @@ class Checks:
             node.watched.accusations.clear()
             self.found += [f"{node.host} tells of changes: {what}" for what in node.heard.found]
             node.heard.found.clear()
+            self.found += node.check_mount()
             if not node.running:
                 continue
             for other in self._nodes:
@@ -119,6 +120,9 @@ class Checks:
                 return f"{node.host} lacks blocks of {len(missing)} contents"
         if len({node.replica.root_hash() for node in nodes}) > 1:
             return "root hashes differ"
+        for node in self._nodes:
+            if node.is_mounted and (waiting := node.mount.waiting()):
+                return f"{node.host} has not published {display(waiting[0])}"
         return ""
 
     def _is_somewhere(self, block: BlockHash) -> bool:
@@ -136,6 +140,10 @@ class Checks:
                 differ = [path for path, _ in shown[node.host].items() ^ shown[first.host].items()]
                 found.append(f"{node.host} and {first.host} show something else at {' '.join(sorted(differ))}")
             found += self._stale(node)
+            if node.is_mounted:
+                differ = [display(path) for path in node.mount.differing()]
+                found += [f"{node.host} shows something else on its mount at {' '.join(differ)}"] if differ else []
+                found += [] if self._loses_contents else node.doubled()
         oracle = oracle_of(cast(Any, first))
         if shown_by(first.replica) != oracle.tree():
             found.append(f"{first.host} shows something else than the rules say")

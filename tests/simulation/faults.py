@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from basefs.errors import InvalidEntry, NoSpace
+from basefs.fs.publish.plan import MAX_STEPS
 from basefs.gossip.events import Address, encode_events
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
@@ -19,12 +20,15 @@ from tests.simulation.hostile import HostilePeer
 from tests.simulation.loop import Trace
 from tests.simulation.network import Link, Network
 from tests.simulation.node import Node, Tuning
+from tests.simulation.programs import DEEDS
 from tests.support.helpers import ALICE, BOB, CAROL, STRANGER
 from tests.view.hostile import Hostile, draw_deeds
 
 KINDS = ("partition", "one_way", "clog", "clock", "kill", "power", "restart", "disk", "stranger")
 #: Those that are drawn less often.
 RARE_KINDS = ("full", "backup", "ghost", "holder", "peer")
+#: What goes wrong where there are mounts.
+MOUNT_KINDS = ("crash",)
 #: Seconds by which a clock jumps: up to a century.
 JUMPS = (-3.2e9, -3.2e8, -3600.0, -2.0, 2.0, 3600.0, 3.2e8, 3.2e9)
 #: Keys of the hostile key holder: the first is granted from the beginning, and may grant the others.
@@ -69,6 +73,7 @@ class Plan:
         links: what connects the nodes.
         tuning: what each node allows and does.
         twins: whether two nodes have the same key.
+        mounted: the numbers of the nodes with a mount, and how often programs do what there.
     """
 
     seed: int
@@ -83,6 +88,8 @@ class Plan:
     links: Links
     tuning: Tuning
     twins: bool
+    mounted: tuple[int, ...] = ()
+    deeds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
@@ -126,9 +133,17 @@ class Plan:
         habits = replace(habits, buffer=more.choice((512, 512, 512, 16)))
         tuning = _tiny(more) if more.random() < 0.2 else Tuning()
         twins = more.random() < 0.1
-        return cls(
+        plan = cls(
             seed, nodes, born, seconds, pause, faults, fault_pause, habits, weights, links, tuning=tuning, twins=twins
         )
+        programs = random.Random(f"{seed} programs")
+        if programs.random() < 0.4:
+            mounted = tuple(number for number in range(nodes) if programs.random() < 0.6)
+            deeds = {kind: weight for kind, weight in DEEDS.items() if programs.random() < 0.7}
+            faults += MOUNT_KINDS if mounted and not calm and programs.random() < 0.8 else ()
+            plan = replace(plan, mounted=mounted, deeds={**deeds, "save": DEEDS["save"]}, faults=faults)
+            return replace(plan, tuning=replace(tuning, most=programs.choice((MAX_STEPS, 1, 2))))
+        return plan
 
     @property
     def hosts(self) -> list[str]:
@@ -136,9 +151,12 @@ class Plan:
         return [f"10.0.0.{number}" for number in range(1, self.nodes + 1)]
 
     def __str__(self) -> str:
+        is_tiny = replace(self.tuning, most=MAX_STEPS) != Tuning()
+        mounts = " ".join(str(number + 1) for number in self.mounted)
         return (
             f"{self.nodes} nodes, {self.seconds:.0f} s, faults: {' '.join(self.faults) or 'none'}, "
-            f"users: {' '.join(self.weights)}{', twins' * self.twins}{', tiny' * (self.tuning != Tuning())}"
+            f"users: {' '.join(self.weights)}{', twins' * self.twins}{', tiny' * is_tiny}"
+            f"{', mounts: ' * bool(mounts)}{mounts}"
         )
 
 
@@ -335,6 +353,16 @@ class Faults:
     async def _power(self, seconds: float) -> None:
         await self._down(self._rng.choice(self._nodes), seconds, off=True)
 
+    async def _crash(self, seconds: float) -> None:
+        """A node with a mount ends again and again in the middle of what it does."""
+        loop = self._network.loop
+        end = loop.time() + seconds
+        node = self._rng.choice([node for node in self._nodes if node.is_mounted])
+        while node.running and loop.time() < end:
+            await asyncio.sleep(self._rng.uniform(0.0, 1.5))
+            off = "power" in self._plan.faults and self._rng.random() < 0.5
+            await self._down(node, self._rng.uniform(0.05, 1.0), off=off)
+
     async def _restart(self, seconds: float) -> None:
         node = self._rng.choice(self._nodes)
         if node.running:
@@ -345,9 +373,10 @@ class Faults:
     async def _down(self, node: Node, seconds: float, *, off: bool) -> None:
         if not node.running:
             return
-        if off:
-            self._network.off.add(node.host)
-        node.kill(off=off)
+        if not node.is_mounted:
+            node.kill(off=off)
+        elif not await node.doom(self._rng, off=off):
+            return
         await asyncio.sleep(seconds)
         self._network.off.discard(node.host)
         await node.start(self._hosts, self._plan.seed)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from basefs.daemon import config
-from basefs.daemon.gossipkeys import KEY_FILE
-from basefs.errors import BaseFSError, NoSpace
+from basefs.errors import BaseFSError, IncompleteContent, NoSpace
+from basefs.fs.publish.plan import MAX_STEPS
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block
 from basefs.log.check import check
-from basefs.log.entries import Entry
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import BlockHash
 from basefs.log.keys import SigningKey
 from basefs.log.room import Room
+from basefs.path import Path as Names
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation
 from basefs.sync.net.peers import Address as SyncAddress
@@ -30,11 +31,16 @@ from basefs.sync.net.transport import SessionContext
 from basefs.sync.session.result import Result
 from basefs.sync.session.states import Phase
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
+from basefs.tasks import is_set_within
 from tests.simulation.bus import SYNC_PORT, Bus, SimulatedGossip
 from tests.simulation.gate import Gate
 from tests.simulation.heard import Heard
+from tests.simulation.ledger import Ledger, Thing, digest
 from tests.simulation.loop import BEGINNING, PROCESS, Process, Trace
+from tests.simulation.mount import Boundaries, Mount, copy_disk, copy_key, cut_disk
 from tests.simulation.network import Network
+
+T = TypeVar("T")
 
 #: UNIX seconds at which a run begins.
 BIRTH = 1_000_000_100.0
@@ -55,25 +61,33 @@ class Tuning:
         degree: sessions that stay open for news.
         sessions: that others may have with a node at once.
         block_messages: gossip events of blocks for one content at the most.
+        most: saves that are published in one transaction.
     """
 
     limits: Limits = DEFAULT_LIMITS
     degree: int = config.PUSH_SESSIONS
     sessions: int = config.SYNC_SESSIONS
     block_messages: int = config.MAX_BLOCK_MESSAGES
+    most: int = MAX_STEPS
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A copy of a log.
+    """A copy of the disk of a node.
 
     Attributes:
         directory: where it is.
         entries: what it has taken, by hash.
+        names: what programs had made of names on the mount.
     """
 
     directory: Path
     entries: dict[bytes, Entry]
+    names: Mapping[Names, Thing] = field(default_factory=dict)
+
+
+class Killed(Exception):
+    """The process has ended in the middle of what it was doing."""
 
 
 class Clock:
@@ -117,6 +131,21 @@ class Watched:
         self._propagation.on_progress(address, phase)
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What a node is like.
+
+    Attributes:
+        loses_power: whether its machine ever does.
+        is_closed: whether its filesystem lets in members only.
+        is_mounted: whether programs change its filesystem, through the staging of a mount.
+    """
+
+    loses_power: bool
+    is_closed: bool
+    is_mounted: bool
+
+
 class Node:
     """A machine with one filesystem.
 
@@ -127,7 +156,13 @@ class Node:
         entries: all that its log has taken, by hash.
         running: whether there is a process.
         on_commit: is called after changes of the log.
+        is_mounted: whether programs use it by a mount.
+        mount: that of its process.
+        ledger: what they have done there.
+        lost: what they were promised, and was not there at a start.
     """
+
+    mount: Mount
 
     def __init__(
         self,
@@ -137,18 +172,20 @@ class Node:
         keys: Sequence[SigningKey],
         directory: Path,
         tuning: Tuning,
-        *,
-        loses_power: bool,
-        is_closed: bool = False,
+        traits: Traits,
     ) -> None:
-        """`directory`: holds the log of the filesystem as it begins; `loses_power`: whether the machine ever does;
-        `is_closed`: whether only members are let in.
-        """
+        """`directory`: holds the log of the filesystem as it begins."""
+        self._traits = traits
+        self.is_mounted = traits.is_mounted
+        self.ledger = Ledger()
+        self.lost: list[str] = []
+        self._boundaries = Boundaries()
+        self._is_off = self._unsynced = False
+        #: The contents of write entries, for what is looked for in the log.
+        self._contents: dict[bytes, str] = {}
         self.host = host
         self.on_commit: Callable[[Node], None] = lambda node: None
         self._tuning = tuning
-        self._loses_power = loses_power
-        self._is_closed = is_closed
         self._is_full = self._told = False
         self.clock = Clock(network.loop.time)
         self.keys = list(keys)
@@ -170,6 +207,7 @@ class Node:
 
     async def start(self, hosts: Sequence[str], seed: int) -> None:
         """Start a process; `hosts`: all of the cluster."""
+        self._seed = seed
         await self._loop.create_task(self._start(hosts, random.Random(f"{seed} {self.host} {self._number}")))
 
     async def _start(self, hosts: Sequence[str], rng: random.Random) -> None:
@@ -181,6 +219,8 @@ class Node:
             self._directory, self.keys, clock=self.clock, steady=time, spent=time, room=room
         )
         self._limit_disk()
+        if self.is_mounted:
+            self._absorb()
         lost = [entry for entry in self.entries if replica.entry(entry) is None]
         assert not lost, f"{self.host} has lost {len(lost)} entries by being killed"
         again = self._lacking(replica) - self._lacked if self._lacked is not None else ()
@@ -196,7 +236,7 @@ class Node:
             rng=rng,
         )
         self.watched = Watched(propagation, self.process, self._trace)
-        gate = Gate(replica, gossip, self.clock, rng) if self._is_closed else None
+        gate = Gate(replica, gossip, self.clock, rng) if self._traits.is_closed else None
         self.shared = SessionContext(limits=self._tuning.limits, room=room, rng=rng)
         if gate is not None:
             self.shared = gate.close_to_others(self.shared)
@@ -211,7 +251,9 @@ class Node:
         )
         process = self.process
         replica.subscribe(lambda applied: self._note(process, applied))
-        if not self._number:
+        if self.is_mounted:
+            self._mount(process, replica)
+        elif not self._number:
             self._sync_to_disk(process, replica)
         # Seen before anything is committed.
         self.heard = Heard(replica)
@@ -222,12 +264,14 @@ class Node:
         gossip.start(propagation.on_event, propagation.on_members, propagation.announce)
         tasks = [
             asyncio.create_task(self._watch(propagation)),
-            asyncio.create_task(self._keep_durable(process, replica)),
+            *([] if self.is_mounted else [asyncio.create_task(self._keep_durable(process, replica))]),
             asyncio.create_task(self._watch_room(room)),
         ]
         if gate is not None:
             tasks += [asyncio.create_task(each) for each in gate.lasting(self.sync)]
-        self._parts = propagation, gossip, self.sync, replica, tasks
+        if self.is_mounted:
+            self.mount.start()
+        self._parts = propagation, gossip, self.sync, replica, tasks, self.mount if self.is_mounted else None
         self.running = True
         self._told = True
         self._loop.call_soon(self._tell_of_commits)
@@ -242,6 +286,8 @@ class Node:
             return
         self.entries.update((entry.hash, entry) for entry in applied.entries)
         self._taken_at.update((entry.hash, self._loop.time()) for entry in applied.entries)
+        if self.is_mounted and applied.local:
+            self._learn(applied.entries)
         new = " ".join(f"{entry.action.name.lower()}:{entry.hash.hex()[:8]}" for entry in applied.entries)
         self._trace(self.host, f"{'writes' if applied.local else 'takes'} {new} +{len(applied.completed)} contents")
         if not self._told:
@@ -252,6 +298,132 @@ class Node:
     def _tell_of_commits(self) -> None:
         self._told = False
         self.on_commit(self)
+
+    # -- the mount ----------------------------------------------------------------------------------------------------
+
+    def _absorb(self) -> None:
+        """What a process has committed in its last moment was accepted, too; what a power cut has taken was not."""
+        for raw in self.replica.walk(()):
+            entry = Entry.decode(raw)
+            self.entries.setdefault(entry.hash, entry)
+        self._learn(self.entries.values())
+
+    def _learn(self, entries: Iterable[Entry]) -> None:
+        own = {key.fingerprint for key in self.keys}
+        for entry in entries:
+            if entry.action is Action.WRITE and entry.fingerprint in own and entry.hash not in self._contents:
+                with contextlib.suppress(IncompleteContent):
+                    self._contents[entry.hash] = digest(self.replica.content_at(entry.hash))
+
+    def _is_published(self, content: str) -> bool:
+        return any(hash in self.entries for hash, found in self._contents.items() if found == content)
+
+    def _mount(self, process: Process, replica: Replica) -> None:
+        self._boundaries.disarm()
+        synced = partial(self._all_synced, process)
+        self.mount = Mount(replica, process, self._loop, self.clock, synced, self._tuning.most)
+        process.run = lambda call: self._run(process, call)
+        if self._number:
+            look = self.mount.look
+            problems = self.ledger.started(self.mount.staged(), self._is_published, look, off=self._is_off)
+            self.lost += [f"{self.host} was {'off' if self._is_off else 'killed'}: {each}" for each in problems]
+        self._is_off = False
+        self.synced()
+
+    def _run(self, process: Process, call: Callable[[], T], *, waits: bool = False) -> T:
+        """What a process does to its disk; it may end in the middle of that."""
+        try:
+            return self._boundaries.run(call, waits=waits)
+        finally:
+            if process.alive and process is self.process:
+                self._look_at_disk()
+
+    def _look_at_disk(self) -> None:
+        self.lost += [f"{self.host}: {each}" for each in self.ledger.settled(self.mount.names(), self._is_published)]
+        was, self._unsynced = self._unsynced, not self.mount.fs.is_durable
+        if was and not self._unsynced:
+            self.synced()
+
+    def _all_synced(self, process: Process) -> None:
+        if process.alive and self.running:
+            self.synced()
+
+    def synced(self) -> None:
+        """All that is on the disk survives a power cut."""
+        self.ledger.synced()
+        if self._traits.loses_power:
+            # This is nothing that the process does.
+            with self._boundaries.paused():
+                copy_disk(self._directory, self._copy_of("synced"))
+            self._synced = Saved(self._copy_of("synced"), dict(self.entries))
+
+    def use(self, call: Callable[[], T], done: Callable[[T], object]) -> T:
+        """A call of a program; `done` is called if it succeeds.  Raises what it raises, and `Killed`."""
+        process, before = self.process, self.ledger.doubt()
+        token = PROCESS.set(process)
+
+        def both() -> T:
+            result = call()
+            done(result)
+            return result
+
+        try:
+            return self._run(process, both, waits=True)
+        finally:
+            PROCESS.reset(token)
+            if not process.alive:
+                self.ledger.doubted(before)
+                self.ledger.killed()
+                raise Killed
+
+    def check_mount(self) -> list[str]:
+        """What is not as programs have left it."""
+        found, self.lost = self.lost, []
+        if self.is_mounted and self.running:
+            token = PROCESS.set(self.process)
+            problems = self.ledger.compare(self.mount.staged(), self._is_published)
+            found += [f"{self.host}: {each}" for each in problems]
+            PROCESS.reset(token)
+        return found
+
+    def doubled(self) -> list[str]:
+        """Contents that were written again where they were."""
+        return [
+            f"{self.host} has published {content} twice"
+            for hash, content in self._contents.items()
+            if hash in self.entries and self._contents.get(self.entries[hash].parent) == content
+        ]
+
+    async def doom(self, chance: random.Random, *, off: bool) -> bool:
+        """Kill the process while it changes its disk, or a moment later if it does not; false if it ends otherwise."""
+        if self._boundaries.is_armed:
+            return False
+        only_programs = chance.random() < 0.5
+        process, count = self.process, int(chance.expovariate(1 / (3 if only_programs else 20)))
+        died = asyncio.Event()
+
+        def die() -> None:
+            self._trace(self.host, f"ends in the middle, after {count} steps")
+            self.kill(off=off)
+            died.set()
+
+        self._boundaries.arm(count, die, only_programs=only_programs)
+        await is_set_within(died, 2.0)
+        if process.alive and process is self.process and self.running:
+            self.kill(off=off)
+            died.set()
+        return died.is_set()
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call something, unless the process ends before."""
+        process = self.process
+        self._loop.call_later(seconds, lambda: call() if process.alive and self.running else None)
+
+    def note(self, text: str) -> None:
+        """A line of the trace."""
+        self._trace(self.host, text)
+
+    # -- the disk -----------------------------------------------------------------------------------------------------
 
     async def _watch(self, propagation: Propagation) -> None:
         while True:
@@ -273,8 +445,9 @@ class Node:
 
     def _sync_to_disk(self, process: Process, replica: Replica) -> None:
         replica.sync_to_disk()
-        if process.alive and self._loses_power:
-            self._synced = Saved(self._copy_log(self._directory, "synced"), dict(self.entries))
+        if process.alive and self._traits.loses_power:
+            copy_disk(self._directory, self._copy_of("synced"))
+            self._synced = Saved(self._copy_of("synced"), dict(self.entries))
 
     def begin(self, identity: bytes) -> tuple[Replica, dict[bytes, Entry]]:
         """An empty log for a machine that is still to join, and the entries that it takes until it is closed."""
@@ -287,10 +460,12 @@ class Node:
         return replica, entries
 
     def save(self) -> Saved:
-        """A backup of the log."""
+        """A backup of the disk."""
         self._copies += 1
         self._trace(self.host, f"is saved with {len(self.entries)} entries")
-        return Saved(self._copy_log(self._directory, f"backup-{self._copies}"), dict(self.entries))
+        copy = self._copy_of(f"backup-{self._copies}")
+        copy_disk(self._directory, copy)
+        return Saved(copy, dict(self.entries), self.ledger.doubt())
 
     def _look_at_lost(self) -> None:
         """What came a while before a power cut must have been synced, whichever process took it."""
@@ -313,21 +488,15 @@ class Node:
         for connection in (database.main, database.aside):
             connection.execute(f"PRAGMA max_page_count = {pages if self._is_full else 1 << 30}")
 
-    def _copy_log(self, directory: Path, name: str) -> Path:
-        """A copy of a log, where there may be an older one."""
-        copy = self._directory.with_name(f"{self.host}-{name}")
-        copy.mkdir(exist_ok=True)
-        for file in (LOG_FILE, f"{LOG_FILE}-wal", KEY_FILE):
-            (copy / file).unlink(missing_ok=True)
-            if (directory / file).exists():
-                shutil.copy(directory / file, copy / file)
-        return copy
+    def _copy_of(self, name: str) -> Path:
+        """Where a copy of the disk is."""
+        return self._directory.with_name(f"{self.host}-{name}")
 
     def act(self, make: Callable[[Any], Any]) -> Applied:
         """Have a user commit something.  Raises as `Replica.commit`."""
         token = PROCESS.set(self.process)
         try:
-            return self.replica.commit(make)
+            return self.process.run(lambda: self.replica.commit(make))
         finally:
             PROCESS.reset(token)
 
@@ -335,7 +504,7 @@ class Node:
         """Take in what somebody brings who is no node of the cluster."""
         token = PROCESS.set(self.process)
         try:
-            self.replica.apply(entries, blocks, peer=HOSTILE)
+            self.process.run(lambda: self.replica.apply(entries, blocks, peer=HOSTILE))
         finally:
             PROCESS.reset(token)
 
@@ -345,18 +514,28 @@ class Node:
         What it has committed stays; if the machine is switched `off`, what was synced; what was saved, if that is
         `restored`.
         """
+        if off:
+            self._network.off.add(self.host)
         self._number += 1
-        self._lacked = None if off or restored else self._lacking(self.replica)
+        self._lacked = None if off or restored or self.is_mounted else self._lacking(self.replica)
         kept = restored or (self._synced if off else Saved(self._directory, self.entries))
         if restored:
             self._synced = restored
         elif off:
             self._look_at_lost()
         self._taken_at = {hash: at for hash, at in self._taken_at.items() if hash in kept.entries}
-        if off and (self._directory / KEY_FILE).exists():
-            # It was on disk at once.
-            shutil.copy(self._directory / KEY_FILE, kept.directory / KEY_FILE)
-        self._directory, self.entries = self._copy_log(kept.directory, str(self._number)), dict(kept.entries)
+        target = self._copy_of(str(self._number))
+        if off and self.is_mounted:
+            cut_disk(kept.directory, self._directory, target, random.Random(f"{self.host} {self._number} {self._seed}"))
+        else:
+            copy_disk(kept.directory, target)
+        if off:
+            copy_key(self._directory, target)
+        self._directory, self.entries, self._is_off = target, dict(kept.entries), off
+        if restored is not None:
+            self.ledger.restored(restored.names)
+        self.ledger.killed()
+        self._boundaries.disarm()
         self._trace(self.host, f"killed with {len(self.entries)} entries")
         self.running = False
         self._network.kill(self.process)
@@ -372,9 +551,15 @@ class Node:
         self._lacked = None
         self.accusations += self.watched.accusations
         process, parts = self.process, self._parts
+        self._boundaries.disarm()
 
         async def end() -> None:
             PROCESS.set(process)
+            if self.is_mounted:
+                self.mount.leave()
+                self._look_at_disk()
+                self.ledger.killed()
+                self.synced()
             await self.sync.hand_over(lambda: [peer.sync_address for peer in parts[1].peers if peer.status == "alive"])
 
         await self._loop.create_task(end())
@@ -397,7 +582,7 @@ class Node:
     @staticmethod
     async def _end(process: Process, parts: Any) -> None:
         PROCESS.set(process)
-        propagation, gossip, sync, replica, tasks = parts
+        propagation, gossip, sync, replica, tasks, mount = parts
         for task in tasks:
             task.cancel()
         await propagation.stop()
@@ -406,4 +591,6 @@ class Node:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError, BaseFSError):
                 await task
+        if mount is not None:
+            mount.abandon()
         replica.close()

@@ -23,15 +23,18 @@ from tests.simulation.gate import give_key
 from tests.simulation.hostile import HostilePeer
 from tests.simulation.loop import BEGINNING, Loop, Trace
 from tests.simulation.network import Network
-from tests.simulation.node import Node, Tuning
+from tests.simulation.node import Node, Traits, Tuning
+from tests.simulation.programs import Program
 from tests.simulation.scenes import Scene
 from tests.simulation.soon import Soon
-from tests.simulation.users import User
+from tests.simulation.users import COMMANDS, User
 from tests.support.helpers import ALICE, copy_replica, genesis, make_key
 
 #: Seconds of the loop within which all nodes are equal after the last fault and the last write: a large content needs a
 #: minute on the narrowest link.
 SETTLED = 240.0
+#: Programs on each mount.
+PROGRAMS = 2
 #: Seconds of the loop within which a node stops.
 STOPPED = 30.0
 #: A member that is heard in gossip, and whose sync port nobody reaches.
@@ -67,7 +70,7 @@ class Outcome:
 
 
 class _Errors(logging.Handler):
-    """Collects what the nodes log as errors, but for full disks."""
+    """Collects what the nodes log as errors, but for full disks, and for what a power cut may take."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -75,7 +78,8 @@ class _Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         arguments = record.args if isinstance(record.args, tuple) else ()
-        if not any(isinstance(argument, NoSpace) for argument in arguments):
+        is_lost = record.getMessage().startswith("lost the last save of")
+        if not is_lost and not any(isinstance(argument, NoSpace) for argument in arguments):
             self.lines.append(self.format(record))
 
 
@@ -135,8 +139,7 @@ class World:
                 [key],
                 where,
                 self.scene.tune(self.plan.tuning),
-                loses_power=power,
-                is_closed=self.scene.is_closed,
+                Traits(power, self.scene.is_closed, number - 1 in self.plan.mounted),
             )
             if number <= self.plan.nodes - (self.scene.newcomers or 0):
                 copy_replica(first, directory / host).close()
@@ -171,7 +174,8 @@ class World:
         if self.scene.deaf:
             self.bus.ghosts.add(DEAF)
             self.network.off.add(DEAF)
-        await asyncio.gather(faults.run(), *users)
+        programs = [self._run(node, number) for node in self.nodes if node.is_mounted for number in range(PROGRAMS)]
+        await asyncio.gather(faults.run(), *users, *programs)
         self.attacker.leave()
         self.bus.habits = Habits()
         self.trace("world", "everything works")
@@ -201,7 +205,13 @@ class World:
 
     async def _use(self, node: Node, number: int) -> None:
         rng = random.Random(f"{self.plan.seed} user {number}")
-        user = User(node, self.keys, rng, self.plan.weights | self.scene.weights)
+        weights = self.plan.weights | self.scene.weights
+        if node.is_mounted:
+            # All else is done by programs.
+            weights = {kind: weight for kind, weight in weights.items() if kind in COMMANDS}
+            if not weights:
+                return
+        user = User(node, self.keys, rng, weights)
         end = self.loop.time() + self.plan.seconds
         while (pause := rng.expovariate(1 / self.plan.pause)) + self.loop.time() < end:
             await asyncio.sleep(pause)
@@ -209,6 +219,15 @@ class World:
                 user.act(self.trace)
         self.written.update(user.written)
         self.checks.found += user.found
+
+    async def _run(self, node: Node, number: int) -> None:
+        rng = random.Random(f"{self.plan.seed} program {node.host} {number}")
+        program = Program(node, rng, self.plan.deeds)
+        end = self.loop.time() + self.plan.seconds
+        while (pause := rng.expovariate(1 / self.plan.pause)) + self.loop.time() < end:
+            await asyncio.sleep(pause)
+            if node.running:
+                await program.act()
 
     async def _watch(self) -> None:
         """Look at what must be true at any time."""

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.simulation.faults import KINDS, RARE_KINDS, Plan
+from tests.simulation.faults import KINDS, MOUNT_KINDS, RARE_KINDS, Plan
 from tests.simulation.run import play
 from tests.simulation.scenes import Scene
 from tests.support.project import ROOT
@@ -24,6 +24,16 @@ SEED = next(
 TIMERS = 0
 #: A closed filesystem with a newcomer, whose traces depend on the lengths of OpenSSL's records.
 CLOSED = next(seed for seed in range(1000) if Scene.draw(Plan.draw(seed)).newcomers)
+#: A short seed in which processes end in the middle of what they do to their disks.
+CRASHES = next(
+    seed
+    for seed in range(1000)
+    if {"crash", "power"} <= set(Plan.draw(seed).faults)
+    and (Plan.draw(seed).nodes, Plan.draw(seed).seconds) == (2, 20.0)
+    and len(Plan.draw(seed).mounted) == 2
+    and not Scene.draw(Plan.draw(seed)).is_closed
+)
+SEEDS = (SEED, TIMERS, CRASHES)
 #: Other Pythons with the packages of the tests.
 OTHERS = [str(python) for python in (ROOT / ".venv" / "pythons").glob("*/bin/python")]
 
@@ -40,7 +50,7 @@ def test_a_seed_is_played_again_line_by_line(seed: int) -> None:
 @pytest.mark.process
 def test_neither_python_nor_the_order_of_its_sets_makes_a_difference() -> None:
     """In this Python, and in those of `make pythons`."""
-    program = f"from tests.simulation.run import play; print(*(play(seed).digest for seed in ({SEED}, {TIMERS})))"
+    program = f"from tests.simulation.run import play; print(*(play(seed).digest for seed in {SEEDS}))"
     digests = {
         (number, python): subprocess.run(
             [python, "-c", program],
@@ -52,13 +62,14 @@ def test_neither_python_nor_the_order_of_its_sets_makes_a_difference() -> None:
         ).stdout
         for number, python in enumerate([sys.executable, sys.executable, *sorted(OTHERS)], 1)
     }
-    assert set(digests.values()) == {f"{play(SEED).digest} {play(TIMERS).digest}\n"}, digests
+    assert set(digests.values()) == {" ".join(play(seed).digest for seed in SEEDS) + "\n"}, digests
 
 
 def test_each_kind_of_fault_is_drawn() -> None:
     plans = [Plan.draw(seed) for seed in range(100)]
-    assert {kind for plan in plans for kind in plan.faults} == {*KINDS, *RARE_KINDS}
+    assert {kind for plan in plans for kind in plan.faults} == {*KINDS, *RARE_KINDS, *MOUNT_KINDS}
     assert any(plan.twins for plan in plans)
+    assert {len(plan.mounted) for plan in plans} >= {0, 1, 2, 3}
     assert len({plan.tuning for plan in plans}) > 10
     assert any(not plan.faults for plan in plans)
 

@@ -21,6 +21,9 @@ FILES: list[Path] = [(b"a",), (b"b",), (b"d", b"a"), (b"d", b"b"), (b"d", b"e", 
 #: Bytes of contents: in an entry, in a few gossip events, in a push, in some blocks, in pieces from several peers.
 SIZES = (10, 60, 900, 12_000, 150_000, 4_000_000)
 
+#: What is done by a command, where all else is done on a mount.
+COMMANDS = ("grant", "revoke", "revert", "accept")
+
 Change = Callable[[Any], Any]
 
 

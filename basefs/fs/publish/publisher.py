@@ -102,10 +102,10 @@ class Publisher:
             if left is None or left > 0:
                 self._woken.wait(left)
 
-    def attempt(self) -> float | None:
+    def attempt(self, most: int = MAX_STEPS) -> float | None:
         """Publish if it is time; returns when it is time again, on the monotonic clock.
 
-        `None`: not before something changes.
+        `None`: not before something changes.  `most`: see `publish`.
         """
         now = self._machine.steady()
         with self._reckoning:
@@ -113,7 +113,7 @@ class Publisher:
         if due is None or max(due, self._again_at) > now:
             return None if due is None else max(due, self._again_at)
         try:
-            self.publish(patient=True)
+            self.publish(patient=True, most=most)
         except StoreError as error:
             log.error("cannot publish, retrying: %s", error)
             self._again_at = now + RETRY_SECONDS

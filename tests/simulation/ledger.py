@@ -1,0 +1,286 @@
+"""What programs have made of names on one mount, as their calls have said: what must be staged there, or published."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from basefs.path import Path, display
+
+
+def digest(content: bytes) -> str:
+    """By which a content is known."""
+    return f"{len(content)}:{hashlib.sha224(content).hexdigest()[:16]}"
+
+
+class Other(enum.Enum):
+    """What a name is that is no file."""
+
+    DIRECTORY = "directory"
+    GONE = "gone"
+
+
+@dataclass(eq=False, slots=True)
+class File:
+    """A file that programs have changed.
+
+    Attributes:
+        closed: the digest of what was closed or synced last, `None` before that.
+        is_own: whether that was written here, so that it is nobody else's to change while it is staged.
+        is_lost: whether it has no name any more.
+        home: the name under which it was found.
+        handles, writers: open ones, and those that may write.
+        hidden: what libfuse calls it, since it was open when it lost its name.
+        over: what the name was, as long as nothing was closed: a crash leaves that.
+        first: of a copy, the file itself.
+    """
+
+    closed: str | None = None
+    is_own: bool = False
+    is_lost: bool = False
+    home: Path = ()
+    handles: int = 0
+    writers: int = 0
+    hidden: Path | None = None
+    over: Other | None = None
+    first: File | None = None
+
+    def __str__(self) -> str:
+        return self.closed or "not closed"
+
+
+Thing = File | Other
+
+
+class Ledger:
+    """The names of one mount that differ from what the view shows, as far as programs know.
+
+    Attributes:
+        names: what was made of them.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[Path, Thing] = {}
+        #: What each name was since the last sync.
+        self._since: dict[Path, list[Thing]] = {}
+        #: What was promised to survive a power cut.
+        self._synced: dict[Path, Thing] = {}
+        #: Names that were taken from open files a moment ago: a crash may give them back.
+        self._hidden: dict[Path, Thing | None] = {}
+        #: As it was before a change of which nobody knows whether it has happened.
+        self._before: dict[Path, Thing] | None = None
+
+    # -- what programs do ---------------------------------------------------------------------------------------------
+
+    def put(self, path: Path, thing: Thing) -> None:
+        """A name was given to something, or a file under this name was closed."""
+        self.names[path] = thing
+        self._since.setdefault(path, []).append(_copied(thing))
+
+    def written(self, file: File) -> None:
+        """A file was written to: that is what its names are, whatever another handle has made of them."""
+        if file.is_lost or self.paths(file):
+            return
+        other = self.names.get(file.home)
+        for path in self.paths(other) if isinstance(other, File) else [file.home]:
+            self.put(path, file)
+
+    def closed(self, file: File, content: bytes) -> None:
+        """What was written to a file is durable."""
+        file.closed, file.is_own = digest(content), True
+        for path in self.paths(file):
+            self.put(path, file)
+
+    def paths(self, file: File) -> list[Path]:
+        """The names of a file."""
+        return [path for path, thing in self.names.items() if thing is file]
+
+    def part(self, path: Path) -> None:
+        """A name is about to lose what it has."""
+        file = self.names.get(path)
+        if isinstance(file, File) and self.paths(file) == [path]:
+            file.is_lost = True
+
+    def hide(self, path: Path) -> None:
+        """An open file has lost its name, which is durable a moment later, `hidden`."""
+        thing = self.names.get(path)
+        self._hidden[path] = None if thing is None else _copied(thing)
+        self.put(path, Other.GONE)
+
+    def hidden(self, path: Path) -> None:
+        """That a file has lost its name is durable."""
+        self._hidden.pop(path, None)
+
+    def move(self, source: Path, target: Path) -> None:
+        """A directory has moved with all in it."""
+        below = [path for path in self.names if path[: len(source)] == source]
+        moved = {(*target, *path[len(source) :]): self.names[path] for path in below}
+        for path in below:
+            self.put(path, Other.GONE)
+        for path, thing in moved.items():
+            self.put(path, thing)
+
+    def synced(self) -> None:
+        """All that was closed survives a power cut."""
+        self._synced = _copies(self.names)
+        self._since.clear()
+
+    def doubt(self) -> dict[Path, Thing]:
+        """What is known, in case that the next change does not happen; for `doubted`."""
+        return _copies(self.names)
+
+    def doubted(self, before: dict[Path, Thing]) -> None:
+        """Nobody knows whether what was done since `before` has happened."""
+        self._before = before
+
+    # -- processes end ------------------------------------------------------------------------------------------------
+
+    def restored(self, names: Mapping[Path, Thing]) -> None:
+        """What a copy of the disk had is there again."""
+        first: dict[int, File] = {}
+        self.names = {}
+        for path, thing in names.items():
+            if isinstance(thing, File):
+                thing = first.setdefault(id(thing.first), replace(thing, first=None, is_lost=False))
+            self.names[path] = thing
+        self._since, self._hidden, self._before = {}, {}, None
+        self.synced()
+
+    def killed(self) -> None:
+        """No program has anything open."""
+        for thing in self.names.values():
+            if isinstance(thing, File):
+                thing.handles = thing.writers = 0
+
+    def started(
+        self,
+        staged: Mapping[Path, str],
+        is_published: Callable[[str], bool],
+        look: Callable[[Path], str],
+        *,
+        off: bool,
+    ) -> list[str]:
+        """A process has found these names staged, as `staged` tells; returns what is not as it must be.
+
+        `is_published`: whether the log has a content; `look`: what a name is; `off`: whether the power was cut.
+        """
+        problems = self._after_cut(staged, is_published) if off else self._after_kill(staged, is_published, look)
+        self.names = {path: thing for path, thing in self._known(off=off).items() if path in staged}
+        for path, thing in self.names.items():
+            # Which one of those that may be there it was, the newest if that cannot be told.
+            found = [other for other in self._allowed(path, off=off) if _is(other, staged[path])]
+            if found and found[-1] is not thing:
+                last = found[-1]
+                self.names[path] = replace(last, first=None) if isinstance(last, File) else last
+        self._since, self._hidden, self._before = {}, {}, None
+        self.synced()
+        return problems
+
+    def _known(self, *, off: bool) -> dict[Path, Thing]:
+        return {**(self._synced if off else {}), **(self._before or {}), **self.names}
+
+    def _allowed(self, path: Path, *, off: bool) -> list[Thing]:
+        """What a name may be, the newest last."""
+        found = []
+        if off:
+            found += [self._synced[path]] if path in self._synced else []
+            found += self._since.get(path, [])
+        if self._before is not None and path in self._before:
+            found.append(self._before[path])
+        if path in self.names:
+            found.append(self.names[path])
+        if (thing := self._hidden.get(path)) is not None:
+            found.insert(0, thing)
+        return [thing.over for thing in found if isinstance(thing, File) and thing.over and not thing.closed] + found
+
+    def _after_kill(
+        self, staged: Mapping[Path, str], is_published: Callable[[str], bool], look: Callable[[Path], str]
+    ) -> list[str]:
+        problems = []
+        for path in sorted({*self._known(off=False), *staged}):
+            allowed = self._allowed(path, off=False)
+            if path in staged:
+                if not any(_is(thing, staged[path]) for thing in allowed):
+                    problems.append(_say(path, allowed, staged[path]))
+            elif not self._is_new(path) and not any(
+                look(path) == thing.value if isinstance(thing, Other) else _may_go(thing, is_published)
+                for thing in allowed
+            ):
+                problems.append(_say(path, allowed, "neither staged nor published"))
+        return problems
+
+    def _is_new(self, path: Path) -> bool:
+        """Whether a name may be what the view shows: what was made of it was interrupted."""
+        return path in self._hidden or (self._before is not None and path not in self._before)
+
+    def _after_cut(self, staged: Mapping[Path, str], is_published: Callable[[str], bool]) -> list[str]:
+        problems = [
+            _say(path, self._allowed(path, off=True), found)
+            for path, found in sorted(staged.items())
+            if not any(_is(thing, found) for thing in self._allowed(path, off=True))
+        ]
+        there = set(staged.values())
+        for path, thing in sorted(self._synced.items()):
+            if not isinstance(thing, File) or not thing.is_own or thing.first is None or thing.first.is_lost:
+                continue
+            later = [other for others in self._since.values() for other in others if _is_later(other, thing)]
+            contents = [other.closed for other in (thing, *later) if isinstance(other, File) and other.closed]
+            if contents and not any(content in there or is_published(content) for content in contents):
+                problems.append(_say(path, [thing, *later], "neither staged nor published, and it was synced"))
+        return problems
+
+    # -- while it runs ------------------------------------------------------------------------------------------------
+
+    def settled(self, staged: Collection[Path], is_published: Callable[[str], bool]) -> list[str]:
+        """Forget the names that are staged no longer; returns what of them was not published."""
+        problems = []
+        for path, thing in list(self.names.items()):
+            if path not in staged:
+                if not _may_go(thing, is_published):
+                    problems.append(_say(path, [thing], "neither staged nor published"))
+                del self.names[path]
+                if isinstance(thing, File) and not self.paths(thing):
+                    # Others may change it from now on.
+                    thing.is_own = False
+        return problems
+
+    def compare(self, staged: Mapping[Path, str], is_published: Callable[[str], bool]) -> list[str]:
+        """What of the names is not as programs have left it; forgets those that are published."""
+        problems = self.settled(staged, is_published)
+        for path, thing in sorted(self.names.items()):
+            is_written = isinstance(thing, File) and thing.writers > 0
+            if path in staged and not is_written and not _is(thing, staged[path]):
+                problems.append(_say(path, [thing], staged[path]))
+        problems += [_say(path, [], found) for path, found in sorted(staged.items()) if path not in self.names]
+        return problems
+
+
+def _copied(thing: Thing) -> Thing:
+    return replace(thing, first=thing.first or thing) if isinstance(thing, File) else thing
+
+
+def _copies(names: Mapping[Path, Thing]) -> dict[Path, Thing]:
+    return {path: _copied(thing) for path, thing in names.items()}
+
+
+def _is(thing: Thing, found: str) -> bool:
+    """Whether something is what was found."""
+    if not isinstance(thing, File):
+        return thing.value == found
+    return found == thing.closed if thing.is_own else ":" in found
+
+
+def _is_later(thing: Thing, other: File) -> bool:
+    return isinstance(thing, File) and thing.first is other.first
+
+
+def _may_go(thing: Thing, is_published: Callable[[str], bool]) -> bool:
+    """Whether something need not be staged any more."""
+    return not isinstance(thing, File) or not thing.is_own or thing.closed is None or is_published(thing.closed)
+
+
+def _say(path: Path, allowed: Iterable[Thing], found: str) -> str:
+    expected = " or ".join(thing.value if isinstance(thing, Other) else str(thing) for thing in allowed)
+    return f"{display(path)} is {found}, and it was made {expected or 'nothing'}"

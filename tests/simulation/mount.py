@@ -1,0 +1,388 @@
+"""The mount of a node without FUSE: the real staging and publishing, and who calls them in a daemon.
+
+A process may be ended in the middle of a call: between two system calls or statements of SQLite that change the disk
+(`Boundaries`).  The disk is then copied, and what the process goes on doing reaches nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import random
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, TypeVar, cast
+
+from basefs.daemon import config
+from basefs.daemon.gossipkeys import KEY_FILE
+from basefs.errors import IncompleteContent, NoSpace, NotADirectory, PathError
+from basefs.fs.filesystem import Filesystem
+from basefs.fs.machine import Machine
+from basefs.fs.owners import Owners
+from basefs.fs.staging.inode import Inode
+from basefs.fs.staging.workingset import DIRECTORY
+from basefs.path import Path
+from basefs.replica.replica import LOG_FILE, Replica
+from basefs.tasks import is_set_within
+from basefs.view.states import Kind
+from tests.fs.local import abandon
+from tests.simulation.ledger import File, Ledger, Other, digest
+from tests.simulation.loop import Loop, Process
+
+T = TypeVar("T")
+
+#: System calls that change the disk, or what is certain to be on it.
+_CALLS = {
+    os.open,
+    os.pwrite,
+    os.ftruncate,
+    os.posix_fallocate,
+    os.replace,
+    os.rename,
+    os.unlink,
+    os.fsync,
+    os.fdatasync,
+}
+_STATEMENTS = {"execute", "executemany", "executescript"}
+#: The log, which SQLite keeps as it must be.
+_LOG = (LOG_FILE, f"{LOG_FILE}-wal")
+_PAGE = 4096
+
+
+class Boundaries:
+    """Counts what a process does to its disk, so that it can be ended in between."""
+
+    def __init__(self) -> None:
+        self._left: int | None = None
+        self._die: Callable[[], object] = lambda: None
+        self._only_programs = False
+
+    def arm(self, count: int, die: Callable[[], object], *, only_programs: bool) -> None:
+        """Call `die` after so many steps, before the next one; `only_programs`: of those that these wait for."""
+        self._left, self._die, self._only_programs = count, die, only_programs
+
+    def disarm(self) -> None:
+        """Let the process live."""
+        self._left = None
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether the process is to end."""
+        return self._left is not None
+
+    def run(self, call: Callable[[], T], *, waits: bool) -> T:
+        """The result of a call, which is watched if the process is to end; `waits`: whether a program does."""
+        if self._left is None or (self._only_programs and not waits):
+            return call()
+        before = sys.getprofile()
+        sys.setprofile(self._look)
+        try:
+            return call()
+        finally:
+            sys.setprofile(before)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count nothing that is done inside."""
+        before = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def _look(self, frame: FrameType, event: str, called: Any) -> None:
+        if self._left is None or event != "c_call":
+            return
+        is_statement = isinstance(getattr(called, "__self__", None), sqlite3.Connection)
+        if called not in _CALLS and not (is_statement and called.__name__ in _STATEMENTS):
+            return
+        if self._left:
+            self._left -= 1
+        else:
+            self._left = None
+            self._die()
+
+
+class _Noting:
+    """A replica; `note` is called when all that was closed and published is on the disk."""
+
+    def __init__(self, replica: Replica, note: Callable[[], object]) -> None:
+        self._replica = replica
+        self._note = note
+
+    def sync_to_disk(self) -> None:
+        # The journal and the files beside it were synced before (`StagingJournal.finish_sync`).
+        self._replica.sync_to_disk()
+        self._note()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replica, name)
+
+
+class Mount:
+    """The filesystem of one process."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        process: Process,
+        loop: Loop,
+        clock: Callable[[], float],
+        synced: Callable[[], object],
+        most: int,
+    ) -> None:
+        """`clock`: UNIX seconds; `synced`: is called when all that was closed is on the disk; `most`: in one commit."""
+        self._replica, self._process, self._loop = replica, process, loop
+        machine = Machine(loop.time, self._later, lambda: False)
+        noting = cast(Replica, _Noting(replica, synced))
+        owners = Owners(1000, 1000, keep=False)
+        self.fs = Filesystem(noting, owners, clock, config.QUIET_SECONDS, machine=machine)
+        self._most = most
+        self._woken = asyncio.Event()
+        self._files: dict[Inode, File] = {}
+        self._is_closed = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Do what a daemon does all the time."""
+        self.fs.publisher.attend(self._woken.set)
+        self._tasks = [asyncio.create_task(self._publish()), asyncio.create_task(self._keep_durable())]
+
+    def _later(self, seconds: float, call: Callable[[], object]) -> None:
+        self._loop.call_later(seconds, lambda: None if self._is_closed else self._process.run(call))
+
+    async def _publish(self) -> None:
+        while True:
+            self._woken.clear()
+            due = await asyncio.to_thread(self._attempt)
+            left = None if due is None else due - self._loop.time()
+            if left is None or left > 0:
+                await is_set_within(self._woken, left)
+
+    def _attempt(self) -> float | None:
+        return None if self._is_closed else self.fs.publisher.attempt(self._most)
+
+    async def _keep_durable(self) -> None:
+        while True:
+            await asyncio.sleep(config.DURABLE_SECONDS)
+            if not self.fs.is_durable:
+                with contextlib.suppress(NoSpace):
+                    await asyncio.to_thread(self._sync)
+
+    def _sync(self) -> None:
+        if not self._is_closed:
+            self.fs.keep_durable()
+
+    def leave(self) -> None:
+        """End as a daemon ends."""
+        with contextlib.suppress(NoSpace):
+            self.fs.close()
+        self._end()
+
+    def abandon(self) -> None:
+        """The process was killed: the kernel closes its files."""
+        if not self._is_closed:
+            self.fs.working.journal.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        working = self.fs.working
+        inodes = dict.fromkeys([*working.opened, *(inode for _, inode in working.overlay.items() if inode)])
+        abandon(spool for inode in inodes for spool in (inode.spool, inode.kept) if spool is not None)
+        for inode in inodes:
+            inode.forget_snapshot()
+
+    # -- what programs know -------------------------------------------------------------------------------------------
+
+    def files(self) -> list[File]:
+        """All that programs have touched since the process began."""
+        return list(self._files.values())
+
+    def file_of(self, handle: int, path: Path, ledger: Ledger) -> File:
+        """The file that a handle has open, which was opened at a path."""
+        return self._known(self.fs.files.inode_of(handle), path, ledger)
+
+    def file_at(self, path: Path, ledger: Ledger) -> File:
+        """The file at a path.  Raises `NotFound`, `NotADirectory`."""
+        if self.look(path) == Other.DIRECTORY.value:
+            raise NotADirectory("this program moves files")
+        inode, _ = self.fs.working.find(path)
+        if inode is not None:
+            return self._known(inode, path, ledger)
+        thing = ledger.names.get(path)
+        return thing if isinstance(thing, File) else File(home=path)
+
+    def _known(self, inode: Inode, path: Path, ledger: Ledger) -> File:
+        if inode not in self._files:
+            thing = ledger.names.get(path)
+            self._files[inode] = thing if isinstance(thing, File) else File(home=path)
+        return self._files[inode]
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    def names(self) -> set[Path]:
+        """The names that differ from what the view shows."""
+        return {path for path, _ in self.fs.working.overlay.items()}
+
+    def staged(self) -> dict[Path, str]:
+        """The names that differ from what the view shows, and what programs find there."""
+        found = {}
+        for path, slot in sorted(self.fs.working.overlay.items(), key=lambda item: item[0]):
+            if slot is None:
+                found[path] = Other.GONE.value
+            elif slot.kind is Kind.DIRECTORY:
+                found[path] = Other.DIRECTORY.value
+            else:
+                found[path] = self._read(path)
+        return found
+
+    def look(self, path: Path) -> str:
+        """What is there."""
+        try:
+            inode, attributes = self.fs.working.find(path)
+        except PathError:
+            return Other.GONE.value
+        kind = inode.kind if inode is not None else attributes.kind  # type: ignore[union-attr]
+        return Other.DIRECTORY.value if kind is Kind.DIRECTORY else "file"
+
+    def _read(self, path: Path) -> str:
+        try:
+            return digest(self.read(path))
+        except IncompleteContent:
+            return "0:incomplete"
+
+    def read(self, path: Path) -> bytes:
+        """What `cat` prints.  Raises as `Files.open`."""
+        handle = self.fs.files.open(path, os.O_RDONLY)
+        try:
+            return self.fs.files.read(handle, 1 << 30, 0)
+        finally:
+            self.fs.files.release(handle)
+
+    def waiting(self) -> list[Path]:
+        """The names that will be published, but for those that the log refuses."""
+        working = self.fs.working
+        return [
+            path
+            for path, inode in sorted(working.overlay.items(), key=lambda item: item[0])
+            if not working.scratch.is_scratch(path) and not (inode is not None and inode.refused)
+        ]
+
+    def differing(self) -> list[Path]:
+        """Paths that are not what the replica shows, though nothing is staged of them, or above."""
+        staged = [path for path, _ in self.fs.working.overlay.items()]
+        found = []
+        todo: list[Path] = [()]
+        while todo:
+            above = todo.pop()
+            here, view = self.fs.working.kinds(above), self._replica.names_in(above)
+            for name in sorted({*here, *view}):
+                path = (*above, name)
+                if path in staged:
+                    continue
+                if name not in here or name not in view or here[name][0] is not view[name] or not self._is_same(path):
+                    found.append(path)
+                elif view[name] is Kind.DIRECTORY:
+                    todo.append(path)
+        return found
+
+    def _is_same(self, path: Path) -> bool:
+        inode, _ = self.fs.working.find(path)
+        if inode is not None and inode.names:
+            # What is staged at one name of a file shows at all of them.
+            return True
+        attributes, stat = self._replica.attributes(path), self.fs.metadata.stat(path)
+        if attributes.kind is not Kind.FILE:
+            return True
+        try:
+            same = self.read(path) == self._replica.read(path)
+        except IncompleteContent:
+            same = True
+        # A name that is another file here is none of this one.
+        links = stat.links == attributes.links or bool(self.fs.working.overlay)
+        return same and stat.size == attributes.size and links
+
+
+# -- disks ------------------------------------------------------------------------------------------------------------
+
+
+def copy_disk(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copy the log and the staging area of a node, where there may be older ones."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for name in _LOG:
+        if (source / name).exists():
+            shutil.copy(source / name, target / name)
+    copy_key(source, target)
+    if (source / DIRECTORY).exists():
+        shutil.copytree(source / DIRECTORY, target / DIRECTORY)
+
+
+def copy_key(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copy the gossip key, which is on disk as soon as a node has it."""
+    if (source / KEY_FILE).exists():
+        shutil.copy(source / KEY_FILE, target / KEY_FILE)
+
+
+def cut_disk(synced: pathlib.Path, now: pathlib.Path, target: pathlib.Path, rng: random.Random) -> None:
+    """What a disk has after the power was cut: what was synced, and of the rest whatever chance leaves."""
+    target.mkdir()
+    (target / DIRECTORY).mkdir()
+    manner = rng.choice((0.0, 0.5, 1.0))
+    _cut_log(synced, now, target, rng, manner)
+    names = {path.name for disk in (synced, now) for path in (disk / DIRECTORY).iterdir()}
+    for name in sorted(names):
+        old, new = (_bytes(disk / DIRECTORY / name) for disk in (synced, now))
+        left = _left(old, new, rng, manner)
+        if left is not None:
+            (target / DIRECTORY / name).write_bytes(left)
+
+
+def _bytes(path: pathlib.Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _cut_log(synced: pathlib.Path, now: pathlib.Path, target: pathlib.Path, rng: random.Random, manner: float) -> None:
+    old, new = ([_bytes(disk / name) for name in _LOG] for disk in (synced, now))
+    keeps = rng.random() < manner
+    kept = new if keeps else old
+    if old[0] == new[0] and (new[1] or b"").startswith(old[1] or b"") and rng.random() < 0.5:
+        # Some of the transactions: SQLite forgets one that is not whole.
+        kept = [new[0], (new[1] or b"")[: rng.randint(len(old[1] or b""), len(new[1] or b""))]]
+    for name, data in zip(_LOG, kept, strict=True):
+        if data is not None:
+            (target / name).write_bytes(data)
+
+
+def _left(old: bytes | None, new: bytes | None, rng: random.Random, manner: float) -> bytes | None:
+    """What is left of a file of the staging area."""
+    if old == new:
+        return old
+    keeps, torn = rng.random() < manner, rng.random() < 0.3
+    if old is None or new is None or not torn:
+        # A file that was made or removed since may be there or not.
+        kept = new if keeps else old
+        if kept is new and old is None and new is not None and torn:
+            return _torn(b"", new, rng)
+        return kept
+    return _torn(old, new, rng) if _same_file(old, new) else (new if keeps else old)
+
+
+def _same_file(old: bytes, new: bytes) -> bool:
+    return old[:8] == new[:8]
+
+
+def _torn(old: bytes, new: bytes, rng: random.Random) -> bytes:
+    """Some pages of a file, and its size, are as they were before."""
+    before = old.ljust(len(new), b"\0")
+    pages = range(0, len(new), _PAGE)
+    return b"".join((new if rng.random() < 0.5 else before)[at : at + _PAGE] for at in pages)
