@@ -14,8 +14,9 @@ from typing import NamedTuple
 from basefs.errors import IncompleteContent
 from basefs.log.contents import Contents
 from basefs.log.entries import Action
-from basefs.log.hashes import ZERO_HASH, EntryHash
+from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
+from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.path import Path
 from basefs.view.history import removed
@@ -24,6 +25,8 @@ from basefs.view.resolution import Resolver
 from basefs.view.tree import Tree
 from basefs.view.walk import Forest, Outcome, Walk
 
+#: Directories and keys of which a quick look is remembered, some 250 bytes each.
+_REMEMBERED = 4096
 #: Seconds that quick looks may take together after a pause, and their share of the time.
 _LOOKS_AT_ONCE = 0.25
 _LOOKS_SHARE = 0.2
@@ -42,7 +45,8 @@ class QuickLook:
 
     Each grant changes the keys that are valid, and to collect them costs all grants of a directory; so whoever signs
     very many decides how long a look takes, valid or not.  Looks take a fifth of the time at the most, after a start;
-    beyond that a content is taken for one that is not needed.
+    beyond that a content is taken for one that is not needed.  Until the next grant or revoke one look is enough for
+    all writes of a key without a quota in a directory.
     """
 
     def __init__(self, steady: Callable[[], float], spent: Callable[[], float] = time.thread_time) -> None:
@@ -51,12 +55,21 @@ class QuickLook:
         self._spent = spent
         self._left = _LOOKS_AT_ONCE
         self._seen = steady()
+        #: The directories, by their mkdirs, in which keys are valid, and the version of the keys of the log.
+        self._allowed: Remembered[tuple[EntryHash, Fingerprint], None] = Remembered(_REMEMBERED)
+        self._version: tuple[int, int] | None = None
 
     def is_needed(self, store: Store, tree: Tree, write: Placed) -> bool:
         """Whether the key of a write is valid above its path, as far as there is time to find that out.
 
         By its own ancestors, or in the directory that shows, which may be merged of several.
         """
+        if self._version != store.keys_version:
+            self._version = store.keys_version
+            self._allowed.clear()
+        place = write.directory, write.entry.fingerprint
+        if place in self._allowed:
+            return True
         now = self._steady()
         self._left = min(_LOOKS_AT_ONCE, self._left + _LOOKS_SHARE * (now - self._seen))
         self._seen = now
@@ -64,6 +77,8 @@ class QuickLook:
             return False
         started = self._spent()
         allowed = tree.resolver.is_allowed(write) or _is_allowed_there(store, tree, write)
+        if allowed and tree.resolver.authority_above(write).may_grant(write.entry.fingerprint):
+            self._allowed.keep(place, None)
         self._left -= self._spent() - started
         return allowed
 

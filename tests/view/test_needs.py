@@ -112,6 +112,19 @@ def test_a_revoke_stops_a_content_on_its_way(story: Story) -> None:
     assert story.asked() == 0
 
 
+def test_a_key_that_wrote_before_sends_no_contents_with_its_revoke(story: Story, tmp_path: pathlib.Path) -> None:
+    story.replica.close()
+    replica = Replica(tmp_path, (ROOT_KEY,))
+    assert story.web is not None
+    early, late = (
+        ALICE.sign(story.web, made, Action.WRITE, b"%d" % made, make_name(made), Extensions(1000)) for made in (1, 3)
+    )
+    revoke = ROOT_KEY.sign(story.web, 2, Action.REVOKE, b"alice", ALICE.fingerprint)
+    replica.apply([early, revoke, late], [])
+    assert [hash for _, hash in replica.missing_blocks(10)] == [BlockHash((1).to_bytes(28, "big"))]
+    replica.close()
+
+
 def test_a_later_grant_brings_what_was_withheld(story: Story) -> None:
     story.revoke()
     story.write()
