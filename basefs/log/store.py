@@ -222,7 +222,8 @@ class Store:
         return self.blocks.is_complete(write)
 
     def _remember(self, placed: Placed | None) -> Placed | None:
-        if placed is not None:
+        if placed is not None and placed.entry.action is not Action.DELETE:
+            # Few entries build on the end of a file.
             self._recent.keep(placed.entry.hash, placed)
         return placed
 
