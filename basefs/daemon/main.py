@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import signal
@@ -44,6 +45,8 @@ SWITCH_INTERVAL = 0.0002
 #: next generation.  A full search stops all threads for some 10 to 100 ms with a large tree; reference counts free
 #: nearly everything, so what the rarer ones leave lying about is little.
 GC_THRESHOLDS = (20_000, 20, 100)
+#: `M_ARENA_MAX` of mallopt(3).
+_ARENAS = -8
 #: Seconds for the event loop's parts to start, and to stop, without Serf, which leaves while nobody waits for it.
 START_TIMEOUT = 30.0
 #: Seconds to wait for the log's lock: a command such as `basefs list` holds it for a moment, another daemon for ever.
@@ -59,6 +62,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
     Raises `BaseFSError` where it cannot start.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
+    _share_heap()
     # What is there now stays, and need not be searched.
     gc.collect()
     gc.freeze()
@@ -115,6 +119,16 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         if options.serve_only:
             # Whoever unmounts for it may ask it to stop as well, which it does already.
             signal.signal(signal.SIGTERM, lambda *_: None)
+
+
+def _share_heap() -> None:
+    """Let all threads allocate from one heap: free memory in heaps of their own comes to some MiB in a day.
+
+    The interpreter lock keeps them from allocating at the same time anyway.
+    """
+    # Other C libraries than glibc have no such function.
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_ARENAS, 1)
 
 
 def _tell(on_ready: Callable[[], None], manager: ServiceManager) -> None:
