@@ -13,6 +13,7 @@ import random
 import time
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -333,9 +334,12 @@ class Cluster:
         sync, packets = sum(link.carried for link in links), sum(link.packets for link in links)
         return Spent(self.now, time.process_time(), sync, packets, self.serf.carried)
 
-    def sent_by(self, host: str) -> int:
-        """Bytes that a host has sent to others until now."""
-        return sum(link.carried for (here, _), link in self.network.links.items() if here == host)
+    def sent(self) -> Counter[str]:
+        """Bytes that each host has sent to others until now."""
+        found: Counter[str] = Counter()
+        for (here, _), link in self.network.links.items():
+            found[here] += link.carried
+        return found
 
     # -- users --------------------------------------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ def crowd(setup: Setup, entries: int) -> Row:
         _fill(cluster, entries)
         cluster.advance(_SETTLED)
         idle = _watch(cluster, _IDLE)
-        old, before = list(cluster.nodes), cluster.spent()
+        old, before, sent = list(cluster.nodes), cluster.spent(), cluster.sent()
         came = [cluster.rise() for _ in range(max(1, setup.nodes // 10))]
         began, complete = cluster.now, dict[SimulatedNode, float]()
         _, change = cluster.write(cluster.rng.choice(old))
@@ -136,7 +136,7 @@ def crowd(setup: Setup, entries: int) -> Row:
         _await(cluster, change)
         spent = cluster.spent().since(before)
         above = spent.sync - idle.sync * spent.virtual / idle.virtual
-        busiest = max(cluster.sent_by(node.host) for node in old)
+        busiest = max((cluster.sent() - sent).values())
         log = sum(len(raw) for raw in old[0].log.walk(()))
     return {
         "newcomers": len(came),
