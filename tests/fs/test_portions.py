@@ -28,6 +28,16 @@ def copy(local: Local) -> None:
     local.fs.metadata.set_times(path("/d"), OLD)
 
 
+@pytest.mark.parametrize(("most", "transactions"), [(1, 8), (3, 3), (MAX_STEPS, 1)])
+def test_so_many_steps_are_a_transaction(local: Local, most: int, transactions: int) -> None:
+    for number in range(8):
+        local.save(f"/{number}", b"x")
+    seen: list[Applied] = []
+    local.replica.subscribe(seen.append)
+    local.publish(most=most)
+    assert len(seen) == transactions and local.fs.unpublished() == 0
+
+
 class TestACopiedDirectory:
     def test_shows_all_of_its_names_at_every_moment(self, local: Local) -> None:
         copy(local)
