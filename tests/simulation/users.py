@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from basefs.errors import BaseFSError, NoSpace
+from basefs.errors import BaseFSError, NoSpace, NotFound
 from basefs.log.entries import Action
 from basefs.log.extensions import Quota
 from basefs.log.hashes import EntryHash
@@ -43,6 +43,8 @@ class User:
         self.written: dict[EntryHash, bytes] = {}
         #: Whether this is the node with the root key, and the only one.
         self._is_root = node.keys[0] is keys[0] and sum(key is keys[0] for key in keys) == 1
+        #: Whether what is to be renamed is there, and the directory in which its new name is.
+        self._is_there = False
         #: Refusals that must not be.
         self.found: list[str] = []
 
@@ -56,6 +58,8 @@ class User:
             trace(self._node.host, f"user: {text}: {error}")
             if kind == "expel" and self._is_root and not isinstance(error, NoSpace):
                 self.found.append(f"{self._node.host} with the root key cannot {text}: {error}")
+            elif kind == "rename" and self._is_there and isinstance(error, NotFound):
+                self.found.append(f"{self._node.host} cannot {text}: {error}")
         else:
             trace(self._node.host, f"user: {text}")
             writes = [entry.hash for entry in applied.entries if entry.action is Action.WRITE]
@@ -86,6 +90,8 @@ class User:
 
     def _rename(self) -> tuple[str, Change]:
         source, target = self._rng.sample(FILES + DIRECTORIES, 2)
+        live = {path for path, _ in self._node.replica.live_paths()}
+        self._is_there = {source, target[:-1]} <= live
         return f"rename {display(source)} {display(target)}", lambda author: author.rename(source, target)
 
     def _link(self) -> tuple[str, Change]:
