@@ -144,7 +144,14 @@ MENDS = (
         45,
         needs="holder",
     ),
-    Mend("moved directory", "view/author.py", "self._tree.nearest(path[:-1])", "self._directory(path[:-1])"),
+    Mend(
+        "moved directory",
+        "view/author.py",
+        "self._tree.nearest(path[:-1])",
+        "self._directory(path[:-1])",
+        first=28,
+        needs="rename quota",
+    ),
     Mend(
         "own idle time",
         "sync/session/protocol.py",
@@ -203,6 +210,7 @@ MENDS = (
         "replication/puller.py",
         "        self._stopped = True\n        self._cancel()\n",
         "        self._cancel()\n",
+        first=1,
         needs="restart",
     ),
     Mend(
@@ -210,7 +218,7 @@ MENDS = (
         "replication/scheduler.py",
         "        self._meet(pull.peer, now)\n        if pull.peer == self._asked_last",
         "        if pull.peer == self._asked_last",
-        needs="deaf",
+        needs="deaf gossip alone",
     ),
     Mend(
         "two answers to one question",
@@ -275,7 +283,6 @@ MENDS = (
         "replica/replica.py",
         "                batch.take_held(wanted)\n",
         "",
-        first=123,
         needs="holder quota",
     ),
     Mend(
