@@ -170,6 +170,9 @@ class LogState(Protocol):
     def has_block(self, hash: BlockHash) -> bool:
         """Whether a block is here."""
 
+    def wants_block(self, hash: BlockHash) -> bool:
+        """Whether a block is to be fetched."""
+
     def add(self, entries: Sequence[bytes], blocks: Sequence[bytes], *, peer: str = "") -> AddResult:
         """Verify and append, entries first.  Never raises for bad input.
 

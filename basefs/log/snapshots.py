@@ -283,6 +283,12 @@ class SnapshotReader:
         with self._connected() as snapshot:
             return snapshot.db.execute("SELECT 1 FROM blocks WHERE hash = ?", (hash,)).fetchone() is not None
 
+    def wants_block(self, hash: BlockHash) -> bool:
+        """Whether a block is one of the `missing_blocks`."""
+        query = "SELECT 1 FROM missing WHERE block = ? AND NOT here LIMIT 1"
+        with self._connected() as snapshot:
+            return snapshot.db.execute(query, (hash,)).fetchone() is not None
+
     def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
         """The blocks that wanted writes lack, at most `limit` of those with a number above `behind`, with it.
 

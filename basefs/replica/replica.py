@@ -970,6 +970,12 @@ class Replica:
         """Whether a block is here."""
         return self._snapshots.has_block(hash)
 
+    def wants_block(self, hash: BlockHash) -> bool:
+        """Whether a block is one of the `missing_blocks`."""
+        if self._store.blocks.lacks_room or not self._store.blocks.lacking:
+            return False
+        return self._snapshots.wants_block(hash)
+
     def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
         """See `LogState`."""
         if self._store.blocks.lacks_room or not self._store.blocks.lacking:

@@ -177,7 +177,7 @@ class Propagation:
         """Called in any thread."""
         assert self._pusher is not None and self._announcer is not None and self._sync is not None
         self._sync.changed(self._loop.time())
-        if applied.entries or applied.completed:
+        if applied.entries or applied.completed or applied.new_blocks:
             self._soon(self._pusher.gather, applied)
             if not applied.local and self._puller is not None:
                 self._soon(self._puller.arrived, len(applied.entries))

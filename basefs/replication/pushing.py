@@ -8,6 +8,7 @@ contents out of the flood: of these only the root hash is told, and each node fe
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from basefs.log.hashes import EntryHash
 from basefs.replica.replica import Applied, Replica
@@ -44,6 +45,9 @@ class Pusher:
         self._sync = sync
         self._loop = loop
         self._news: list[EntryHash] = []
+        #: Whether blocks have come, and entries whose contents' lists had not.
+        self._blocks = False
+        self._lack_lists: deque[EntryHash] = deque(maxlen=PUSH_ENTRIES)
         self._flushing: asyncio.TimerHandle | None = None
         self._telling: asyncio.TimerHandle | None = None
         self._hinting: asyncio.TimerHandle | None = None
@@ -66,7 +70,8 @@ class Pusher:
         """Take in what a call of `Replica.apply` did."""
         self._news += [entry.hash for entry in applied.entries]
         self._news += applied.completed
-        if self._news and self._flushing is None:
+        self._blocks |= bool(applied.new_blocks)
+        if (self._news or self._blocks) and self._flushing is None:
             self._flushing = self._loop.call_later(FORWARD_SECONDS, self._flush)
 
     def _flush(self) -> None:
@@ -74,6 +79,11 @@ class Pusher:
         if not self._sync.standing:
             self._news.clear()
             return
+        if self._blocks:
+            self._blocks = False
+            self._news[:0] = self._lack_lists
+            self._lack_lists.clear()
+            self._sync.neighbours.exchange()
         self._fill()
         at_once: list[bytes] = []
         later: list[QueuedPush] = []
@@ -99,7 +109,7 @@ class Pusher:
 
     def _take(self) -> list[tuple[bytes, int]]:
         """Some of the news, encoded, with the bytes of each and its content; not what is still arriving: it is news
-        again when it is here."""
+        again when blocks have come."""
         found = []
         looked = taken = 0
         for hash in self._news[:PUSH_ENTRIES]:
@@ -111,6 +121,8 @@ class Pusher:
             if encoded is not None and size is not None:
                 looked += size
                 found.append((encoded, size))
+            elif encoded is not None:
+                self._lack_lists.append(hash)
         del self._news[:taken]
         return found
 

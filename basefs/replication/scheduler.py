@@ -101,6 +101,10 @@ class Sessions(Protocol):
     def blocks(self) -> int:
         """How many blocks have come."""
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether blocks come over sessions that stand."""
+
     def brings_blocks(self, peer: Address) -> bool:
         """Whether some session asks a peer for blocks."""
 
@@ -370,7 +374,7 @@ class PullScheduler:
         """A random peer, weighted by the time since the last session; none while a session is bringing something."""
         peers = [peer for peer in self._peers() if not sessions.avoids(peer)]
         fetching = any(each.progressed and now - each.moved < PATIENCE for each in self._running.values())
-        if not peers or fetching or self._rng.random() >= self._probability:
+        if not peers or fetching or sessions.exchanges or self._rng.random() >= self._probability:
             return None
         weights = [max(now - self._met.get(peer, now - _NEVER), 1.0) for peer in peers]
         peer = self._rng.choices(peers, weights)[0]
@@ -379,7 +383,7 @@ class PullScheduler:
     def _source(self, now: float, sessions: Sessions) -> Address | None:
         """Another peer that may have some of a content."""
         missing = sessions.missing()
-        if not missing and not sessions.wants_more:
+        if sessions.exchanges or (not missing and not sessions.wants_more):
             return None
         self._sought.update(missing)
         self._blocks_then = sessions.blocks

@@ -182,6 +182,10 @@ class TestLogState:
             found += [hash for _, hash in page]
             behind = page[-1][0]
         assert found == lacks(log) and len(found) == 15
+        assert all(map(log.wants_block, found))
+        last = blocks[-1]
+        log.add((), encoded(last))
+        assert not log.wants_block(last.hash) and not log.wants_block(BlockHash(bytes(28)))
 
     def test_blocks_may_come_with_their_entries(self, log: LogState) -> None:
         data, blocks = content(1, 3)

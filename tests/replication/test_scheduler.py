@@ -50,7 +50,7 @@ class Node:
         self.bans = set()
         self.equal = set()
         self.lacks = []
-        self.wants_more = False
+        self.wants_more = self.exchanges = False
         self.blocks = 0
         self.asked_for_blocks = set()
         self.standing = []
@@ -354,6 +354,18 @@ def test_no_periodic_session_while_another_one_brings_something():
     assert len(node.begun) == 1
     node.ends(first)
     assert len(node.until(node.now + 5.0)) == 1
+
+
+def test_neither_periodic_sessions_nor_others_for_a_content_while_neighbours_exchange_its_blocks():
+    node = Node(interval=5.0)
+    node.lacks = [b"1"]
+    node.news(ONE)
+    (first,) = node.until(0.0)
+    node.exchanges = True
+    node.ends(first)
+    assert node.until(20.0) == []
+    node.exchanges = False
+    assert node.until(25.0)
 
 
 # Lost peers

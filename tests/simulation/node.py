@@ -28,6 +28,7 @@ from basefs.replication.propagation import Propagation
 from basefs.sync.net.peers import Address as SyncAddress
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import SessionContext
+from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.result import Result
 from basefs.sync.session.states import Phase
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
@@ -141,9 +142,9 @@ class Traits:
         is_mounted: whether programs change its filesystem, through the staging of a mount.
     """
 
-    loses_power: bool
-    is_closed: bool
-    is_mounted: bool
+    loses_power: bool = False
+    is_closed: bool = False
+    is_mounted: bool = False
 
 
 class Node:
@@ -237,7 +238,8 @@ class Node:
         )
         self.watched = Watched(propagation, self.process, self._trace)
         gate = Gate(replica, gossip, self.clock, rng) if self._traits.is_closed else None
-        self.shared = SessionContext(limits=self._tuning.limits, room=room, rng=rng)
+        claims = RequestTable(rng.random)
+        self.shared = SessionContext(limits=self._tuning.limits, claims=claims, room=room, rng=rng)
         if gate is not None:
             self.shared = gate.close_to_others(self.shared)
         self.sync = SyncService(

@@ -135,6 +135,10 @@ class MemoryLog:
         """See `LogState`."""
         return hash in self._blocks
 
+    def wants_block(self, hash: BlockHash) -> bool:
+        """See `LogState`."""
+        return hash in self._wanted
+
     def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
         """See `LogState`."""
         found = ((number, hash) for hash, (number, _) in self._wanted.items() if number > behind)

@@ -123,13 +123,19 @@ class NeighbourSet:
     def push(self, entries: Sequence[bytes]) -> None:
         """Send encoded entries, with their blocks, to the peers that do not have them."""
         for session, news in self._news():
-            news.send(entries)
+            news.send(entries, whole=session.sends_whole)
             session.wake()
 
     def push_later(self, entries: Sequence[QueuedPush]) -> None:
         """The same, to each as soon as the connection takes it."""
         for session, news in self._news():
             news.send_later(entries)
+            session.wake()
+
+    def exchange(self) -> None:
+        """Blocks have come."""
+        for session, news in self._news():
+            news.look()
             session.wake()
 
     @property

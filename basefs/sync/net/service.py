@@ -377,6 +377,11 @@ class SyncService:
         """How many blocks have come."""
         return self._shared.claims.blocks
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether blocks come over sessions that stand."""
+        return self._shared.claims.exchanges
+
     def brings_blocks(self, address: Address) -> bool:
         """Whether some session asks a peer for blocks."""
         return self._shared.claims.asks_peer(address)

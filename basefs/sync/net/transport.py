@@ -101,7 +101,7 @@ class SessionContext:
     per_party: int = 8
     traffic: Traffic = field(default_factory=Traffic)
     uplink: Uplink = field(default_factory=Uplink)
-    claims: RequestTable = field(default_factory=RequestTable)
+    claims: RequestTable = field(default_factory=lambda: RequestTable(random.random))
     contacts: Contacts = field(default_factory=Contacts)
     room: Room | None = None
     credentials: Credentials | None = None
@@ -151,6 +151,8 @@ _PATIENCE = 1.0
 _EXPELLED_AFTER = 1.0
 #: Seconds between two looks whether it is this session's turn to upload, or to ask.
 _LOOK_AGAIN = 0.02
+#: Bytes on their way to the peer of a session that stands from which on an answer waits, on a narrow link.
+_SHARE = 4096
 #: Seconds until a task that goes on is cancelled again.
 _CANCEL_AGAIN = 0.1
 #: Seconds until a peer is told that its turn comes later.
@@ -293,6 +295,11 @@ class Session:
         return self._core.push
 
     @property
+    def sends_whole(self) -> bool:
+        """Whether the peer gets contents whole: asking for their blocks would take longer."""
+        return self._uplink.is_wide(asyncio.get_running_loop().time()) or self.flow().is_long
+
+    @property
     def greeted(self) -> bool:
         """Whether the peer has told of its log."""
         return self._core.peer.greeted
@@ -386,7 +393,8 @@ class Session:
         while not core.closed:
             held = self._is_held()
             if core.push is not None and core.push.waits:
-                core.push.drain(self._connection.outstanding, asyncio.get_running_loop().time())
+                now = asyncio.get_running_loop().time()
+                core.push.drain(self._connection.outstanding, now, whole=self.sends_whole)
             if core.upload is not Upload.NONE and not held:
                 async with self._my_turn():
                     data = slice_of_answers(core, asyncio.get_running_loop().time)
@@ -418,6 +426,10 @@ class Session:
         if core.upload is Upload.NONE or core.counters.bytes_sent < FREE_BYTES:
             return False
         now = asyncio.get_running_loop().time()
+        if self._stands:
+            # An honest peer asks for little at once, so that all have their share.
+            self._uplink.note(self, now)
+            return not self.sends_whole and self.flow().outstanding >= _SHARE
         if self._uplink.admits(self, now, large=core.upload is Upload.LARGE, party=core.peer.party):
             self._held_at = None
             return False

@@ -30,6 +30,15 @@ TURN = 10.0
 #: has less time, and so has who passes nothing on: somebody has waited for a `TURN` then.
 LARGE_TURN = 60.0
 
+#: Bytes of exchanged blocks, and bytes a second, from which on contents are pushed whole, and seconds for which that is
+#: remembered: on such a link a content goes to all neighbours in the time of a few requests.  Fewer bytes a token
+#: bucket lets through at any rate.
+SHOWN = 6 * 1024
+EASY = 64 * 1024
+REMEMBERED = 60.0
+#: Seconds after which it is measured anew.
+SILENCE = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
@@ -46,6 +55,11 @@ class Flow:
     acknowledged: int
     shortest: float = 0.0
     latest: float = 0.0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the way is long, rather than the queue before it."""
+        return self.shortest >= LONG and self.latest < QUEUE * self.shortest
 
 
 class Uploader(Protocol):
@@ -71,6 +85,27 @@ class Uplink:
         self._party = ""
         #: Uploads that were not admitted when they asked last -> their party, and when that was.
         self._refused: dict[Uploader, tuple[str, float]] = {}
+        #: What has been acknowledged in each session that stands, and in all of them since one began to serve.
+        self._noted: dict[Uploader, int] = {}
+        self._served = 0
+        self._served_since = self._served_at = 0.0
+        self._wide_until = 0.0
+
+    def note(self, upload: Uploader, now: float) -> None:
+        """A session that stands serves its peer."""
+        acknowledged = upload.flow().acknowledged
+        if now - self._served_at > SILENCE:
+            self._served, self._served_since = 0, now
+            self._noted.clear()
+        self._served_at = now
+        self._served += acknowledged - self._noted.get(upload, acknowledged)
+        self._noted[upload] = acknowledged
+        if self._served >= SHOWN and self._served >= EASY * (now - self._served_since):
+            self._wide_until = now + REMEMBERED
+
+    def is_wide(self, now: float) -> bool:
+        """Whether the connection has shown lately that it is wide."""
+        return now < self._wide_until
 
     def admits(self, upload: Uploader, now: float, *, large: bool = False, party: str = "") -> bool:
         """Whether an upload may go on; `now` in seconds.  `large`: it is a large content.
@@ -104,7 +139,7 @@ class Uplink:
             self._began_with = self._acknowledged = upload.flow().acknowledged
             return True
         if large and self._large:
-            return self._is_long(held_by)
+            return held_by.is_long
         return held_by.outstanding == 0 or self._is_wide(held_by, now)
 
     def _do_others_wait(self, now: float) -> bool:
@@ -133,13 +168,11 @@ class Uplink:
         """The session of an upload has ended."""
         self._waiting.pop(upload, None)
         self._refused.pop(upload, None)
+        self._noted.pop(upload, None)
         if self._holder is upload:
             self._holder = None
 
-    def _is_long(self, flow: Flow) -> bool:
-        return flow.shortest >= LONG and flow.latest < QUEUE * flow.shortest
-
     def _is_wide(self, flow: Flow, now: float) -> bool:
-        if self._is_long(flow):
+        if flow.is_long:
             return True
         return flow.acknowledged - self._began_with > WIDE * max(now - self._began_at, MOMENT)

@@ -9,10 +9,11 @@ it, nor in which order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from basefs.log.hashes import BlockHash
+from basefs.sync.session.contents import ContentTable
 from basefs.sync.wire.limits import MAX_BLOCKS
 
 #: Requests for blocks that one peer is sent at once, so that it has work while a request crosses, and how many more if
@@ -68,9 +69,11 @@ class RequestTable:
         accepted, accepted_bytes: what was new, likewise, counted as in `SessionCounters`.
         spare: whether more blocks are missing than sessions have asked for, as far as the last one saw.
         resume: the number of a missing block: a session has asked for all up to this one, and could ask for no more.
+        contents: those whose blocks are exchanged over sessions that stand.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chance: Callable[[], float] = float) -> None:
+        """`chance`: see `ContentTable`; always 0 by itself."""
         self._asked: dict[BlockHash, _Asked] = {}
         self._requests: dict[object, list[_Asked]] = {}
         self._recent: deque[object] = deque(maxlen=_RECENT)
@@ -89,6 +92,7 @@ class RequestTable:
         self.accepted_bytes = 0
         self.spare = False
         self.resume = 0
+        self.contents = ContentTable(chance)
         self._asking: object | None = None
         #: Who has asked last, whether it has its answer or not.
         self._last_asking: object | None = None
@@ -120,6 +124,7 @@ class RequestTable:
     def tick(self, now: float) -> None:
         """Tell the time, in seconds."""
         self._now = max(self._now, now)
+        self.contents.tick(self._now)
         passed = self._now - self._measured_at
         if passed >= PATIENCE:
             self._measure(self.accepted_bytes - self._measured >= WIDE * passed)
@@ -210,10 +215,23 @@ class RequestTable:
             return False
         return self._counts(asked.owner)
 
-    def is_coming(self, hash: BlockHash) -> bool:
-        """Whether some session will bring a block, as it seems."""
+    @property
+    def exchanges(self) -> bool:
+        """Whether peers of sessions that stand have blocks that are to be fetched, and bring them."""
+        return any(map(self._counts, self.contents.sources()))
+
+    def outstanding(self, owner: object) -> int:
+        """How many blocks a session has asked for that have not come."""
+        return sum(len(asked.left) for asked in self._requests.get(owner, ()))
+
+    def is_asked(self, hash: BlockHash) -> bool:
+        """Whether some session has asked for a block that should come."""
         asked = self._asked.get(hash)
         return asked is not None and self._counts(asked.owner)
+
+    def is_coming(self, hash: BlockHash) -> bool:
+        """Whether some session will bring a block, as it seems."""
+        return self.is_asked(hash) or any(map(self._counts, self.contents.offering(hash)))
 
     def asks_peer(self, peer: object) -> bool:
         """Whether some session asks a peer for blocks."""
@@ -253,6 +271,7 @@ class RequestTable:
         self.has_answer(owner)
         for asked in self._requests.pop(owner, []):
             self._release(asked)
+        self.contents.forget(owner)
         self._moved_at.pop(owner, None)
         self._gained_at.pop(owner, None)
         if self._last_asking is owner:

@@ -22,6 +22,7 @@ from basefs.errors import RemoteProtocolError
 from basefs.log.hashes import ZERO_HASH
 from basefs.log.interface import AddResult, Digest, LogState
 from basefs.sync.session.compare import Subtree
+from basefs.sync.session.exchange import BlockExchange
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.push import Notice, PushSession
 from basefs.sync.session.receiver import Receiver
@@ -43,6 +44,7 @@ from basefs.sync.wire.messages import (
     EntryReq,
     Eof,
     Hash,
+    Have,
     Lazy,
     Ls,
     Message,
@@ -248,7 +250,12 @@ class SyncProtocol:
         self._queue = RequestQueue(self._responder.write, limits.backlog, self._responder.turn)
         self._views = ViewComparison(log.audit, lambda: self.peer.name)
         self._events: list[Notice] = []
-        self._push = PushSession(log, self._queue, self.counters, limits, self._events.append)
+        self._exchange = BlockExchange(
+            claims, self._receiver, lambda have: self._queue.control(encode(have)), self._queue.ask
+        )
+        self._push = PushSession(
+            log, self._queue, self.counters, limits, self._events.append, self._exchange, claims.contents
+        )
         self._lines = LineBuffer()
         self._timers = Timers(limits)
         self._progress = Progress(limits, claims)
@@ -485,6 +492,10 @@ class SyncProtocol:
             case ViewReq():
                 self._follow(SessionEvent.REQUEST)
                 self._queue.answer(self._views.answer(message), size)
+            case BlockReq() if self._stands:
+                self._follow(SessionEvent.WANT)
+                self._exchange.serve(message)
+                self._queue.answer(self._responder.to(message, self._queue.ask), size)
             case Ls() | PathReq() | EntryReq() | BlockReq():
                 self._follow(SessionEvent.REQUEST)
                 self._queue.answer(self._responder.to(message, self._queue.ask), size)
@@ -514,6 +525,9 @@ class SyncProtocol:
                 self._follow(SessionEvent.ROOT)
                 self.peer.tells(log)
                 self._push.heard_root(log.root, kept)
+            case Have():
+                self._follow(SessionEvent.HAVE)
+                self._exchange.heard(message)
             case Lazy() | Eager():
                 self._follow(SessionEvent.BEARING)
                 self._push.heard_bearing(lazy=isinstance(message, Lazy))
@@ -537,7 +551,7 @@ class SyncProtocol:
                     self._push.heard(encoded)
                 self._receiver.put_entries(encoded)
             case Blocks(blocks):
-                self._receiver.put_blocks(blocks, request=request)
+                self._receiver.put_blocks(blocks, request=request, stands=self._stands)
             case View():
                 self._views.heard(request, data)
 
@@ -545,6 +559,8 @@ class SyncProtocol:
         self._follow(SessionEvent.EOF)
         answered = self._queue.close_answer()
         self.counters.answer_ended(wanted(answered))
+        if self._stands and isinstance(answered, BlockReq):
+            return self._exchange.answered(answered, self._receiver.finished(answered))
         wanted_blocks = self._receiver.answered(answered)
         self._queue.ask([*self._views.answered(answered), *wanted_blocks])
         if not self._queue.expects_entries:

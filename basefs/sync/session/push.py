@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 from basefs.log.entries import hash_of
 from basefs.log.interface import LogState
+from basefs.sync.session.contents import ContentTable
+from basefs.sync.session.exchange import BlockExchange
 from basefs.sync.session.requests import RequestQueue
 from basefs.sync.session.responder import BatchEncoder
 from basefs.sync.session.result import SessionCounters
@@ -166,12 +168,21 @@ class PushSession:
         counters: SessionCounters,
         limits: Limits,
         notify: Callable[[Notice], None],
+        exchange: BlockExchange,
+        contents: ContentTable,
     ) -> None:
-        """`notify` is called with each notice; the same one may come several times."""
+        """`notify` is called with each notice; the same one may come several times.
+
+        `exchange`: of this session; `contents`: those of all sessions of this node.
+        """
         self._notify = notify
         self._log = log
         self._outbox = outbox
-        self._packer = BatchEncoder(log, counters)
+        self._packer = BatchEncoder(log, counters, lambda root: self._whole)
+        self._exchange = exchange
+        self._contents = contents
+        #: Whether contents that may be exchanged were sent whole the last time.
+        self._whole = True
         self._limits = limits
         self._known = RecentSet(_KNOWN)
         self._told: bytes | None = None
@@ -200,9 +211,15 @@ class PushSession:
 
     # Telling
 
-    def send(self, entries: Sequence[bytes]) -> None:
-        """Send encoded entries, with their blocks, unless the peer has them; or keep them back."""
+    def send(self, entries: Sequence[bytes], *, whole: bool = True) -> None:
+        """Send encoded entries, with their blocks, unless the peer has them; or keep them back.
+
+        Not `whole`: contents that may be exchanged are.
+        """
+        self._whole = whole
         self._passed.add(self._log.root_hash())
+        for entry in entries:
+            self._contents.begin(self._log, entry, whole=whole)
         news = [entry for entry in entries if self._known.add(hash_of(entry))]
         if self.lazy:
             self._kept += news
@@ -221,28 +238,37 @@ class PushSession:
     @property
     def waits(self) -> bool:
         """Whether news waits for the connection: call `drain` again in a while."""
-        return bool(self._backlog)
+        return bool(self._backlog) or self._exchange.waits
 
     @property
     def owes(self) -> bool:
         """Whether news, or the root hash that tells of it, is still to be given to the connection."""
         return bool(self._outbox.waiting or self._backlog or self._owes_root or (self._kept and self._unsent))
 
-    def drain(self, on_the_way: int, now: float) -> None:
+    def drain(self, on_the_way: int, now: float, *, whole: bool = True) -> None:
         """Send what waits, as far as the connection takes it.
 
         Args:
             on_the_way: bytes that were sent and that the peer has not acknowledged.
             now: seconds.
+            whole: see `send`.
         """
+        self._whole = whole
+        self._exchange.go_on(now, is_idle=not on_the_way)
         on_the_way += self._outbox.waiting
         if self._backlog.is_late(on_the_way, now):
             # The connection is slower than the news: the peer compares when this is through.
             return self._give_up()
         entries, left_out = self._backlog.take(on_the_way, now)
         self._owes_root = self._owes_root or left_out
+        for entry in entries:
+            self._contents.begin(self._log, entry, whole=whole)
         self._send([entry for entry in entries if self._known.add(hash_of(entry))])
         self.sent()
+
+    def look(self) -> None:
+        """Blocks have come."""
+        self._contents.look(self._log)
 
     def _give_up(self) -> None:
         if self._backlog:

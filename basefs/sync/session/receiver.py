@@ -114,14 +114,18 @@ class ResponseValidator:
         if self._request is not request:
             self._request, self._left = request, dict.fromkeys(request.hashes)
 
-    def check(self, request: BlockReq, blocks: Sequence[bytes]) -> None:
-        """Some blocks of an answer.  Raises `RemoteProtocolError` for one that was not asked for, or comes again."""
+    def check(self, request: BlockReq, blocks: Sequence[bytes], *, strict: bool = True) -> None:
+        """Some blocks of an answer.
+
+        Raises `RemoteProtocolError` for one that was not asked for, or comes again; if not `strict`, it may be none of
+        the answer.
+        """
         self._begin(request)
         for block in blocks:
             hash = BlockHash(sha224(block))
-            if hash not in self._left:
+            if strict and hash not in self._left:
                 raise RemoteProtocolError("a block that was not asked for")
-            del self._left[hash]
+            self._left.pop(hash, None)
 
     def end(self, request: BlockReq) -> list[BlockHash]:
         """An answer has ended; returns what the peer did not have."""
@@ -244,12 +248,15 @@ class Receiver:
             result = _without_strays(result, orphaned)
         self._account(result, (*batch, *blocks))
 
-    def put_blocks(self, blocks: Sequence[bytes], *, request: object = None) -> None:
-        """Take a line of blocks, which answers a `request`.  Raises `RemoteProtocolError`."""
+    def put_blocks(self, blocks: Sequence[bytes], *, request: object = None, stands: bool = False) -> None:
+        """Take a line of blocks, which answers a `request`.  Raises `RemoteProtocolError`.
+
+        `stands`: the session does, so that others may come with news in the middle of an answer.
+        """
         self._counters.blocks_received += len(blocks)
         if isinstance(request, BlockReq):
-            self._stream.check(request, blocks)
-        elif self._gathered[0]:
+            self._stream.check(request, blocks, strict=not stands)
+        if self._gathered[0] and (stands or not isinstance(request, BlockReq)):
             # Those of the entries that have just come.
             self._gathered[1].extend(blocks)
             self._gathered_bytes += sum(map(len, blocks))
@@ -265,11 +272,15 @@ class Receiver:
             self._stream.came(len(block))
             self._claims.came(BlockHash(sha224(block)), len(block), self)
 
+    def finished(self, request: BlockReq) -> list[BlockHash]:
+        """The answer to a request has ended; returns what did not come."""
+        self._claims.answered(self, request.hashes)
+        return self._stream.end(request)
+
     def answered(self, request: object) -> list[BlockReq]:
         """What to ask for next, when the answer to a request has ended."""
         if isinstance(request, BlockReq):
-            absent = self._stream.end(request)
-            self._claims.answered(self, request.hashes)
+            absent = self.finished(request)
             brought = len(request.hashes) - len(absent)
             self._brought += brought
             if brought and self._brought >= len(self._absent) - _ASKED_AGAIN:
@@ -348,6 +359,10 @@ class Receiver:
             self._claims.asks(self)
             return True
         return False
+
+    def is_exchanged(self, root: BlockHash) -> bool:
+        """Whether neighbours exchange the blocks of the content with this first block."""
+        return root in self._claims.contents
 
     def comes_elsewhere(self, hash: BlockHash) -> bool:
         """Whether another session is bringing a block, which the peer of this one wants."""

@@ -10,6 +10,7 @@ from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.interface import LogState
 from basefs.path import Path
 from basefs.sync.session.compare import EMPTY, Differences, Indexes, MissingSubtrees, Subtree, compare
+from basefs.sync.session.contents import is_exchanged
 from basefs.sync.session.receiver import Receiver
 from basefs.sync.session.requests import Wish
 from basefs.sync.session.result import SessionCounters
@@ -29,11 +30,11 @@ from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, L
 _LOOKED_UP = 8
 
 
-def content_of(state: LogState, data: bytes) -> Iterator[bytes]:
+def content_of(state: LogState, data: bytes, is_whole: Callable[[BlockHash], bool]) -> Iterator[bytes]:
     """The blocks of an encoded entry's content that are to follow it, each list before what it names.
 
     All of a small content, as far as this log has it; of a larger one its manifest alone, so that the receiver knows at
-    once what to ask for.
+    once what to ask for; so too of one whose blocks may be exchanged, unless `is_whole` of the hash of its first block.
     """
     encoded = encoded_of(data)
     if encoded is None:
@@ -49,19 +50,26 @@ def content_of(state: LogState, data: bytes) -> Iterator[bytes]:
             continue
         if place.role in LISTED:
             known[place.hash] = block
+        if place.role not in LISTED and is_exchanged(encoded.length) and not is_whole(encoded.root):
+            return
         yield block
         if encoded.length > INLINE_BLOCKS:
             return
 
 
 def size_of(state: LogState, data: bytes, most: int) -> int | None:
-    """Bytes of an encoded entry and its content, or more than `most`; `None` if this log lacks some of it."""
+    """Bytes of an encoded entry and its content, or more than `most`; `None` if this log lacks some of it.
+
+    Of a content that may be exchanged, its list is enough.
+    """
     encoded = encoded_of(data)
     if encoded is None:
         return len(data)
     if encoded.length > most:
         return len(data) + encoded.length
     for place in places(encoded.place, state.block):
+        if is_exchanged(encoded.length) and place.role not in LISTED:
+            break
         if not state.has_block(place.hash):
             return None
     return len(data) + encoded.length
@@ -95,12 +103,16 @@ def ordered(state: LogState, hashes: Sequence[EntryHash]) -> Iterator[bytes]:
 class BatchEncoder:
     """Turns entries and blocks into ENTRIES and BLOCKS lines, and counts them."""
 
-    def __init__(self, state: LogState, counters: SessionCounters) -> None:
+    def __init__(
+        self, state: LogState, counters: SessionCounters, is_whole: Callable[[BlockHash], bool] = lambda root: True
+    ) -> None:
+        """`is_whole`: see `content_of`."""
         self._state = state
         self._counters = counters
+        self._is_whole = is_whole
 
     def entries(self, encoded: Iterable[bytes]) -> Iterator[bytes]:
-        """Lines with these entries; the blocks of a write follow it, or its manifest if they are many.
+        """Lines with these entries; the blocks of a write follow it, or its manifest if they are many (`content_of`).
 
         An item is a line with entries and those with their blocks: nothing else goes between them, so that whoever
         receives them gives them to the log together.
@@ -114,7 +126,7 @@ class BatchEncoder:
                 continue
             batch.append(data)
             size += len(data) * 4 // 3
-            for block in content_of(self._state, data):
+            for block in content_of(self._state, data, self._is_whole):
                 blocks.append(block)
                 block_size += len(block)
             if len(batch) == ENTRIES_PER_SLICE or size >= ENTRIES_LINE or block_size >= INLINE_BLOCKS:
@@ -171,7 +183,8 @@ class Responder:
     def __init__(self, state: LogState, counters: SessionCounters, intake: Receiver) -> None:
         self._state = state
         self._intake = intake
-        self._packer = BatchEncoder(state, counters)
+        # The peer gets blocks that neighbours exchange from these, or asks for them.
+        self._packer = BatchEncoder(state, counters, lambda root: not intake.is_exchanged(root))
         self._indexes = Indexes(state)
         self._whole: set[Path] = set()
         #: Whether other sessions of this node ask before this one.

@@ -54,6 +54,8 @@ class SessionEvent(enum.Enum):
     CLOSE = "CLOSE"
     STAY = "STAY"
     ROOT = "ROOT"
+    HAVE = "HAVE"
+    WANT = "BLOCK_REQ"
     BEARING = "bearing"
     REFUSE = "CLOSE NO"
     SETTLE = "settle"
@@ -74,7 +76,10 @@ _EXCHANGE = {
 
 _STANDING = {
     SessionEvent.DATA: SessionState.STANDING,
+    SessionEvent.EOF: SessionState.STANDING,
     SessionEvent.ROOT: SessionState.STANDING,
+    SessionEvent.HAVE: SessionState.STANDING,
+    SessionEvent.WANT: SessionState.STANDING,
     SessionEvent.BEARING: SessionState.STANDING,
     SessionEvent.CLOSE: SessionState.DONE,
     SessionEvent.AGREE: SessionState.DONE,

@@ -39,6 +39,7 @@ from basefs.sync.wire.messages import (
     EntryReq,
     Eof,
     Hash,
+    Have,
     ItemKind,
     Lazy,
     Ls,
@@ -153,6 +154,7 @@ def decode_part(field: bytes) -> Part:
 Fields = list[bytes]
 
 _DIGIT = re.compile(rb"[0-9a-f]")
+_BITS = re.compile(rb"[1-9a-f][0-9a-f]{0,63}")
 _MAX_TEXT = 200
 _FULL = b"full"
 #: The sections without a field.
@@ -216,6 +218,7 @@ _ENCODERS: dict[type, Callable[[Any], Iterable[bytes]]] = {
     Blocks: lambda m: [b"BLOCKS", *map(encode_bytes, m.blocks)],
     Close: lambda m: [b"CLOSE", b"OK", b"%d" % m.answered, *_digest(m.log)],
     Root: lambda m: [b"ROOT", *_digest(m.log), b"%d" % m.kept],
+    Have: lambda m: [b"HAVE", encode_bytes(m.root), b"%x" % m.blocks],
     Same: lambda m: [b"SAME", b"%d" % m.port],
     Refuse: _refusal,
     **{kind: lambda m: [_WORDS[type(m)]] for kind in _WORDS},
@@ -354,6 +357,13 @@ def _root(fields: Fields) -> Root:
     return Root(_decode_digest(fields[:5]), decode_number(fields[5], MAX_KEPT))
 
 
+def _have(fields: Fields) -> Have:
+    _expect(fields, 2, 2)
+    if not _BITS.fullmatch(fields[1]):
+        raise RemoteProtocolError("HAVE ends with 1 to 64 hexadecimal digits")
+    return Have(BlockHash(decode_hash(fields[0])), int(fields[1], 16))
+
+
 def _same(fields: Fields) -> Same:
     _expect(fields, 1, 1)
     return Same(decode_number(fields[0], 65535))
@@ -397,6 +407,7 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
     b"BLOCKS": _blocks,
     b"CLOSE": _close,
     b"ROOT": _root,
+    b"HAVE": _have,
     b"SAME": _same,
     **{word: _word(kind()) for kind, word in _WORDS.items()},
 }

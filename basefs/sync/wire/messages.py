@@ -194,6 +194,19 @@ class Root:
 
 
 @dataclass(frozen=True, slots=True)
+class Have:
+    """In a session that stands: the sender has these blocks of a content.
+
+    Attributes:
+        root: hash of its first block.
+        blocks: which of them, in the order of the content, the list first: bit 0 for the first one.  Not 0.
+    """
+
+    root: BlockHash
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lazy:
     """In a session that stands: what came was known, so keep further news back and tell the root hash instead."""
 
@@ -214,4 +227,4 @@ class Refuse:
 Request = Ls | PathReq | EntryReq | BlockReq
 Bearing = Lazy | Eager
 Data = Entries | Blocks | View
-Message = Hash | Same | Request | ViewReq | Data | Eof | Wait | Close | Stay | Root | Bearing | Refuse
+Message = Hash | Same | Request | ViewReq | Data | Eof | Wait | Close | Stay | Root | Have | Bearing | Refuse

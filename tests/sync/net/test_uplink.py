@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.sync.net.uplink import BACKLOG, LARGE_TURN, STUCK, TURN, Flow, Uplink
+from basefs.sync.net.uplink import BACKLOG, LARGE_TURN, REMEMBERED, SHOWN, STUCK, TURN, Flow, Uplink
 from basefs.sync.session.inflight import WIDE
 
 
@@ -189,3 +189,26 @@ def test_large_contents_go_at_once_on_a_long_link():
     assert uplink.admits(first, 0.0, large=True)
     first.outstanding, first.shortest, first.latest = 10_000, 0.5, 0.6
     assert uplink.admits(second, 0.1, large=True)
+
+
+def test_a_link_is_wide_once_much_was_acknowledged_soon():
+    uplink, first, second = Uplink(), Upload(), Upload()
+    for upload in (first, second):
+        uplink.note(upload, 0.0)
+        upload.acknowledged += SHOWN // 2
+        assert not uplink.is_wide(0.01)
+    uplink.note(first, 0.02)
+    assert not uplink.is_wide(0.02)
+    uplink.note(second, 0.02)
+    assert uplink.is_wide(0.02) and uplink.is_wide(REMEMBERED)
+    assert not uplink.is_wide(REMEMBERED + 0.1)
+
+
+def test_what_a_token_bucket_lets_through_at_once_does_not_make_a_link_wide():
+    uplink, upload = Uplink(), Upload()
+    uplink.note(upload, 0.0)
+    upload.acknowledged = 4096
+    for tenth in range(1, 300):
+        upload.acknowledged += 400
+        uplink.note(upload, tenth / 10)
+        assert not uplink.is_wide(tenth / 10)

@@ -97,4 +97,8 @@ def test_the_size_of_a_content_that_is_here():
     assert sizes == [0, 100, 5000, 100_000]
     log = Writer().log()
     log.add(writer.entries, writer.blocks[:3])
+    # The manifest is enough of one whose blocks are exchanged.
+    assert [size_of(log, entry, INLINE_BLOCKS) is None for entry in entries] == [False, False, False, False]
+    log = Writer().log()
+    log.add(writer.entries, writer.blocks[:1])
     assert [size_of(log, entry, INLINE_BLOCKS) is None for entry in entries] == [False, False, True, False]
