@@ -30,6 +30,7 @@ class File:
         closed: the digest of what was closed or synced last, `None` before that.
         is_own: whether that was written here, so that it is nobody else's to change while it is staged.
         is_lost: whether it has no name any more.
+        is_new: whether a program has made it here.
         home: the name under which it was found.
         handles, writers: open ones, and those that may write.
         hidden: what libfuse calls it, since it was open when it lost its name.
@@ -40,6 +41,7 @@ class File:
     closed: str | None = None
     is_own: bool = False
     is_lost: bool = False
+    is_new: bool = False
     home: Path = ()
     handles: int = 0
     writers: int = 0
@@ -84,6 +86,10 @@ class Ledger:
         if file.is_lost or self.paths(file):
             return
         other = self.names.get(file.home)
+        if isinstance(other, File) and other.is_new:
+            # Another node has removed this one, and a program has made another one in its place.
+            file.is_lost = True
+            return
         for path in self.paths(other) if isinstance(other, File) else [file.home]:
             self.put(path, file)
 

