@@ -137,7 +137,7 @@ class Plan:
             seed, nodes, born, seconds, pause, faults, fault_pause, habits, weights, links, tuning=tuning, twins=twins
         )
         programs = random.Random(f"{seed} programs")
-        if programs.random() < 0.4:
+        if programs.random() < 0.25:
             mounted = tuple(number for number in range(nodes) if programs.random() < 0.6)
             deeds = {kind: weight for kind, weight in DEEDS.items() if programs.random() < 0.7}
             faults += MOUNT_KINDS if mounted and not calm and programs.random() < 0.8 else ()
