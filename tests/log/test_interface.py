@@ -14,7 +14,7 @@ from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block, Encoded
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import SUM_MASK, ZERO_HASH, BlockHash, addend, sha224, sum_hash
-from basefs.log.interface import AddResult, LogState
+from basefs.log.interface import AddResult, Digest, LogState
 from basefs.replica.replica import Replica
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.states import Role
@@ -106,7 +106,7 @@ class TestLogState:
         assert log.add(encoded(entry, entry), ()).accepted == 1
         assert log.add(encoded(entry), ()) == AddResult(0, (), False, ())
         assert log.entry(entry.hash) == entry.encode()
-        assert log.digest() == (log.root_hash(), len(GENESIS) + 1, 0, 0)
+        assert log.digest() == Digest(log.root_hash(), len(GENESIS) + 1)
 
     def test_a_missing_parent_is_named(self, log: LogState) -> None:
         directory = signed(ROOT, Action.MKDIR, b"d")

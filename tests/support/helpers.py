@@ -232,7 +232,9 @@ def fetch(replica: Replica, there: Mapping[BlockHash, Block]) -> int:
     """Bring the blocks that a replica asks for from a peer that has these; returns how many."""
     count = 0
     while True:
-        replica.review_needs(at_once=True)
+        while replica.review_needs(at_once=True):
+            # What waited here may have completed some, by which others may be needed.
+            pass
         found = [there[hash] for _, hash in replica.missing_blocks(1000) if hash in there]
         if not found:
             return count

@@ -27,7 +27,7 @@ def is_exchanged(length: int) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Content:
+class Listed:
     """A content whose blocks are exchanged.
 
     Blocks are numbered in the order of the content, its list first; sets of them are numbers, bit 0 for the first one.
@@ -76,14 +76,14 @@ class ContentTable:
     def __init__(self, chance: Callable[[], float]) -> None:
         """`chance` gives random numbers: nodes that lack the same ask for different blocks of it."""
         self.chance = chance
-        self._contents: OrderedDict[BlockHash, Content] = OrderedDict()
-        self._places: dict[BlockHash, tuple[Content, int]] = {}
+        self._contents: OrderedDict[BlockHash, Listed] = OrderedDict()
+        self._places: dict[BlockHash, tuple[Listed, int]] = {}
 
     def __contains__(self, root: BlockHash) -> bool:
         """Whether a content is exchanged, by the hash of its first block."""
         return root in self._contents
 
-    def __iter__(self) -> Iterator[tuple[BlockHash, Content]]:
+    def __iter__(self) -> Iterator[tuple[BlockHash, Listed]]:
         """Each content with the hash of its first block, the oldest first."""
         return iter(self._contents.items())
 
@@ -97,7 +97,7 @@ class ContentTable:
             return
         if encoded.place.role in LISTED and not state.has_block(encoded.root):
             return
-        content = Content(tuple(dict.fromkeys(place.hash for place in places(encoded.place, state.block))))
+        content = Listed(tuple(dict.fromkeys(place.hash for place in places(encoded.place, state.block))))
         content.look(state)
         if whole and content.is_complete:
             return

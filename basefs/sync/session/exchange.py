@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from basefs.log.hashes import BlockHash
-from basefs.sync.session.contents import MOST_CONTENTS, Content
+from basefs.sync.session.contents import MOST_CONTENTS, Listed
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.wire.messages import BlockReq, Have
 
@@ -110,7 +110,7 @@ class BlockExchange:
                     found[hash] = content.holders(number), self._contents.chance()
         return sorted(found, key=found.__getitem__)
 
-    def _news(self, root: BlockHash, content: Content) -> int:
+    def _news(self, root: BlockHash, content: Listed) -> int:
         return content.here & ~content.offers.get(self._owner, 0) & ~self._told.get(root, 0)
 
     def _adopt(self) -> None:
@@ -120,7 +120,7 @@ class BlockExchange:
                 if bits := self._early.pop(root, 0):
                     self._offer(root, content, bits)
 
-    def _offer(self, root: BlockHash, content: Content, bits: int) -> None:
+    def _offer(self, root: BlockHash, content: Listed, bits: int) -> None:
         content.offers[self._owner] = content.offers.get(self._owner, 0) | bits & ~self._absent.get(root, 0)
 
 
