@@ -223,7 +223,10 @@ def test_a_member_that_names_the_address_of_somebody_else(network: Callable[[int
         times: dict[str, list[float]] = {}
         while not any(len(found) == 2 for found in times.values()):
             moment, host = heard.stdout.readline().split()
-            times.setdefault(host, []).append(float(moment))
+            calls = times.setdefault(host, [])
+            # One call may be two connections: a member that Serf has lost is probed before a session begins.
+            if not calls or float(moment) - calls[-1] > 1.0:
+                calls.append(float(moment))
         (first, second) = next(found for found in times.values() if len(found) == 2)
         assert second - first > 4.0, "it is called again after a while"
         change_both_ways(cluster, "meanwhile")
