@@ -31,7 +31,7 @@ help:
 	@echo "make test            run all tests"
 	@echo "make pythons         make environments of the other Pythons here, in which tests play clusters as well"
 	@echo "make test-pythons    run the tests of make check on each of them"
-	@echo "make simulate        play clusters in virtual time, with faults (SEEDS=100 FROM=0)"
+	@echo "make simulate        play clusters in virtual time, with faults (SEEDS=100 FROM=0 PLAIN=)"
 	@echo "make lint            run ruff and mypy"
 	@echo "make format          apply the fixes of ruff"
 	@echo "make bench           measure a copy of /etc beside bindfs, and its arrival on other nodes"
@@ -124,7 +124,7 @@ test-pythons: pythons
 	done; test -z "$$failed" || { echo "tests failed on$$failed" >&2; exit 1; }
 
 simulate: $(VENV)/.checkable
-	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --from $(FROM) --jobs $(CORES) $(TRACE)
+	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --from $(FROM) --jobs $(CORES) $(PLAIN) $(TRACE)
 
 lint: install
 	$(VENV)/bin/ruff check .

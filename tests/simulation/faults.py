@@ -145,6 +145,11 @@ class Plan:
             return replace(plan, tuning=replace(tuning, most=programs.choice((MAX_STEPS, 1, 2))))
         return plan
 
+    def without_mounts(self) -> Plan:
+        """The same without programs on mounts."""
+        faults = tuple(kind for kind in self.faults if kind not in MOUNT_KINDS)
+        return replace(self, mounted=(), faults=faults, tuning=replace(self.tuning, most=MAX_STEPS))
+
     @property
     def hosts(self) -> list[str]:
         """The addresses of the nodes."""

@@ -86,8 +86,8 @@ class _Errors(logging.Handler):
 class World:
     """The cluster of one run."""
 
-    def __init__(self, loop: Loop, plan: Plan, directory: Path) -> None:
-        self.loop, self.plan, self.scene = loop, plan, Scene.draw(plan)
+    def __init__(self, loop: Loop, plan: Plan, scene: Scene, directory: Path) -> None:
+        self.loop, self.plan, self.scene = loop, plan, scene
         self.trace = Trace(loop)
         self.network = Network(loop, plan.seed, self.trace, plan.links)
         self.bus = Bus(self.network, plan.habits, random.Random(f"{plan.seed} bus"), self.trace)
@@ -273,15 +273,17 @@ class World:
             raise Failed("; ".join(found[:3]))
 
 
-def play(seed: int) -> Outcome:
-    """Play a seed."""
+def play(seed: int, *, plain: bool = False) -> Outcome:
+    """Play a seed; `plain`: without mounts and scenes."""
     plan = Plan.draw(seed)
+    scene = Scene() if plain else Scene.draw(plan)
+    plan = plan.without_mounts() if plain else plan
     outcome = Outcome(plan)
     began = time.process_time()
     loop = Loop()
     where = _MEMORY if _MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="simulation-", dir=where) as directory:
-        world = World(loop, plan, Path(directory))
+        world = World(loop, plan, scene, Path(directory))
         log = logging.getLogger("basefs")
         log.addHandler(world.errors)
         loop.set_exception_handler(lambda _, context: world.errors.lines.append(_describe(context)))
