@@ -114,7 +114,8 @@ class World:
         )
         self.secrecy = Secrecy(loop, self.bus, nodes)
         self.asker = Asker(loop, self.nodes, plan.seed)
-        is_calm = not plan.faults and plan.links.loss < 0.1 and plan.tuning == Tuning()
+        is_wide = plan.links.loss < 0.1 and plan.links.width >= 1e6
+        is_calm = not plan.faults and is_wide and plan.tuning == Tuning()
         self.soon = Soon(loop, nodes) if is_calm and not is_closed else None
         self.written: dict[EntryHash, bytes] = {}
         if is_closed:
