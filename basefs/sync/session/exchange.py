@@ -41,7 +41,7 @@ class BlockExchange:
         self._ask = ask
         #: What the peer has of contents that are not exchanged here yet.
         self._early: OrderedDict[BlockHash, int] = OrderedDict()
-        #: What it was told, and what it was asked for and did not send.
+        #: What it was told or has told, and what it was asked for.
         self._told: OrderedDict[BlockHash, int] = OrderedDict()
         self._absent: OrderedDict[BlockHash, int] = OrderedDict()
         self._told_at = -TELL_SECONDS
@@ -90,8 +90,17 @@ class BlockExchange:
             self._told_at = now if self._tell_all() else self._told_at
         room = DEPTH - self._claims.outstanding(self._owner)
         if room > 0 and (chosen := self._choose()[:room]):
+            self._expect(frozenset(chosen))
             self._claims.take(tuple(chosen), self._owner)
             self._ask([BlockReq(tuple(chosen))])
+
+    def _expect(self, hashes: frozenset[BlockHash]) -> None:
+        """The peer is asked for these blocks, and for each one only once: the log may not take what it sends."""
+        for root, content in self._contents:
+            if bits := content.bits(hashes):
+                _note(self._absent, root, bits)
+                _note(self._told, root, bits)
+                content.offers[self._owner] = content.offers.get(self._owner, 0) & ~bits
 
     def _tell_all(self) -> bool:
         lines = [Have(root, content.here) for root, content in self._contents if self._news(root, content)]

@@ -31,6 +31,8 @@ PATIENCE = 3.0
 #: Seconds without a new entry or block after which it does not count any more either, whatever it sends: a peer that
 #: drips bytes would keep the node from asking anybody else.  A block of 32 KiB takes as long on a link of 32 kbit/s.
 FRUITLESS = 10.0
+#: Seconds after which blocks may be asked for over another session that stands, whatever else the first one brings.
+HELD = 30.0
 #: Bytes a second from which on a link counts as wide: what is served then takes a moment, and waiting would cost more.
 WIDE = 256 * 1024
 #: Seconds in which a session that brings contents keeps others from beginning, which would fetch them once more over a
@@ -52,6 +54,7 @@ class _Asked:
         hashes: the blocks.
         left: those that have not come.
         since: how many blocks had come when it was sent.
+        at: when, in seconds.
     """
 
     owner: object
@@ -59,6 +62,7 @@ class _Asked:
     hashes: tuple[BlockHash, ...]
     left: dict[BlockHash, None]
     since: int
+    at: float
 
 
 class RequestTable:
@@ -167,7 +171,7 @@ class RequestTable:
         if self._asking is not owner and (owner not in self._requests or owner not in self._gained_at):
             # It had nothing to bring, or had to wait, so that it has all the time again.
             self._moved_at[owner] = self._gained_at[owner] = self._now
-        asked = _Asked(owner, peer, hashes, dict.fromkeys(hashes), self.blocks)
+        asked = _Asked(owner, peer, hashes, dict.fromkeys(hashes), self.blocks, self._now)
         self._requests.setdefault(owner, []).append(asked)
         self._asked.update(dict.fromkeys(hashes, asked))
 
@@ -227,7 +231,7 @@ class RequestTable:
     def is_asked(self, hash: BlockHash) -> bool:
         """Whether some session has asked for a block that should come."""
         asked = self._asked.get(hash)
-        return asked is not None and self._counts(asked.owner)
+        return asked is not None and self._now - asked.at < HELD and self._counts(asked.owner)
 
     def is_coming(self, hash: BlockHash) -> bool:
         """Whether some session will bring a block, as it seems."""

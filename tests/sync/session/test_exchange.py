@@ -9,7 +9,7 @@ import pytest
 
 from basefs.log.hashes import BlockHash, sha224
 from basefs.sync.session.contents import FOLLOWS, KEPT_SECONDS
-from basefs.sync.session.inflight import FRUITLESS, RequestTable
+from basefs.sync.session.inflight import FRUITLESS, HELD, RequestTable
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.responder import size_of
 from basefs.sync.session.result import Reason
@@ -23,13 +23,30 @@ from tests.sync.helpers import Writer, random_bytes, work
 SIZE, BLOCKS = 16 * 500, 17
 
 
+class Full:
+    """A log that has room for one more block, and goes on wanting the others."""
+
+    def __init__(self, log):
+        self._log = log
+        self._room = 1
+
+    def add(self, entries, blocks, *, peer=""):
+        taken = list(blocks)[: self._room]
+        self._room -= len(taken)
+        return self._log.add(entries, taken, peer=peer)
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+
 class Graph:
     """Nodes with equal logs, between some of which sessions stand.  Each sends one line at a time."""
 
-    def __init__(self, nodes, edges):
+    def __init__(self, nodes, edges, full=()):
         self.writer = Writer()
         self.writer.write((b"f",), b"x")
         self.logs = [self.writer.log() for _ in range(nodes)]
+        self.logs = [Full(log) if node in full else log for node, log in enumerate(self.logs)]
         self.claims = [RequestTable(random.Random(number).random) for number in range(nodes)]
         self.ends = {}
         for here, there in edges:
@@ -193,6 +210,28 @@ def test_a_block_that_the_peer_told_of_and_did_not_send_is_not_asked_for_again()
             asked += request.split()[1:]
             core.receive_data(encode(Eof()))
     assert len(asked) == len(set(asked)) == BLOCKS - 1
+
+
+def test_a_block_that_came_and_was_not_taken_is_not_asked_of_the_same_peer_again():
+    graph = Graph(2, [(0, 1)], full=[1])
+    blocks = graph.write(0)
+    graph.run()
+    assert max(graph.times[encode_bytes(block)] for block in blocks) == 1
+    assert all(core.result is None for core in graph.ends.values()), "nobody is to blame"
+
+
+def test_a_peer_that_brings_other_news_holds_a_block_for_a_while_only():
+    claims, slow = RequestTable(), object()
+    block = BlockHash(sha224(b"block"))
+    claims.tick(1.0)
+    claims.take((block,), slow)
+    for second in range(1, int(HELD)):
+        claims.tick(1.0 + second)
+        claims.moved(slow)
+        claims.gained(slow)
+        assert claims.is_asked(block)
+    claims.tick(1.0 + HELD)
+    assert not claims.is_asked(block)
 
 
 def test_what_is_asked_for_over_a_session_that_stands_are_blocks():
