@@ -83,7 +83,7 @@ class Pusher:
             self._blocks = False
             self._news[:0] = self._lack_lists
             self._lack_lists.clear()
-            self._sync.neighbours.exchange()
+            self._sync.blocks_came()
         self._fill()
         at_once: list[bytes] = []
         later: list[QueuedPush] = []

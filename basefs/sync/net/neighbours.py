@@ -132,10 +132,9 @@ class NeighbourSet:
             news.send_later(entries)
             session.wake()
 
-    def exchange(self) -> None:
-        """Blocks have come."""
-        for session, news in self._news():
-            news.look()
+    def wake(self) -> None:
+        """Let each session look for what it may send."""
+        for session, _ in self._news():
             session.wake()
 
     @property

@@ -188,6 +188,11 @@ class SyncService:
         whole = (peer for peer, log in logs if log and log.same_entries(ours) and log.has_contents_of(ours))
         return next(whole, None)
 
+    def blocks_came(self) -> None:
+        """Blocks are here: neighbours are told of them, and asked for others."""
+        self._shared.claims.contents.look(self._state)
+        self.neighbours.wake()
+
     # Sessions
 
     async def pull(self, address: Address, reason: str) -> Reason:

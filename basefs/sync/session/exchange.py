@@ -63,14 +63,6 @@ class BlockExchange:
         # The answer has room for it.
         self._tell_all()
 
-    def answered(self, request: BlockReq, absent: Sequence[BlockHash]) -> None:
-        """The answer to a request has ended; the peer did not have the blocks that are `absent`."""
-        hashes = frozenset(absent)
-        for root, content in self._contents if absent else ():
-            if bits := content.bits(hashes):
-                _note(self._absent, root, bits)
-                content.offers[self._owner] = content.offers.get(self._owner, 0) & ~bits
-
     # What it is told, and asked for
 
     @property

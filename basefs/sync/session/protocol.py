@@ -560,7 +560,8 @@ class SyncProtocol:
         answered = self._queue.close_answer()
         self.counters.answer_ended(wanted(answered))
         if self._stands and isinstance(answered, BlockReq):
-            return self._exchange.answered(answered, self._receiver.finished(answered))
+            self._receiver.finished(answered)
+            return
         wanted_blocks = self._receiver.answered(answered)
         self._queue.ask([*self._views.answered(answered), *wanted_blocks])
         if not self._queue.expects_entries:

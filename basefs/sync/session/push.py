@@ -266,10 +266,6 @@ class PushSession:
         self._send([entry for entry in entries if self._known.add(hash_of(entry))])
         self.sent()
 
-    def look(self) -> None:
-        """Blocks have come."""
-        self._contents.look(self._log)
-
     def _give_up(self) -> None:
         if self._backlog:
             self._backlog.clear()
