@@ -7,9 +7,7 @@ not measured again without `--again`.
 
 from __future__ import annotations
 
-import argparse
-
-from eval.benchmark import Benchmark
+from eval.benchmark import Benchmark, scenario_parser
 from eval.net import changes, closed, copying, healing, hostile, idle, large, newcomer, returning, rotating, several
 from eval.net.attacker import KINDS
 from eval.net.scenario import Options, Scenario
@@ -32,12 +30,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 def main() -> None:
     """Measure what was asked for, print tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(f"{name:10} {scenario.about}" for name, scenario in SCENARIOS.items()),
-    )
-    parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all of them")
+    parser = scenario_parser(__doc__, {name: scenario.about for name, scenario in SCENARIOS.items()})
     parser.add_argument("--seed", type=int, default=1, help="of contents and pauses (default: 1)")
     parser.add_argument("--nodes", type=int, action="append", help="default: what the scenario says")
     parser.add_argument("--repeat", type=int, default=3, help="of which the median counts (default: 3)")

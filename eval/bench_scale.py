@@ -7,12 +7,11 @@ scenario; what is there already is not measured again without `--again`.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from eval.benchmark import Benchmark
+from eval.benchmark import Benchmark, scenario_parser
 from eval.rows import Row, Rows
 from eval.scale import measure
 from eval.scale.cluster import Setup
@@ -142,12 +141,7 @@ def _rows(benchmark: Benchmark, name: str) -> Rows:
 
 def main() -> None:
     """Measure what was asked for, print tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(f"{name:10} {scenario.about}" for name, scenario in SCENARIOS.items()),
-    )
-    parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all of them")
+    parser = scenario_parser(__doc__, {name: scenario.about for name, scenario in SCENARIOS.items()})
     parser.add_argument("--nodes", type=int, action="append", help="default: what the scenario says")
     parser.add_argument("--seed", type=int, default=1, help="of everything (default: 1)")
     with Benchmark(parser) as benchmark:

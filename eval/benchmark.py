@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from eval.ending import end_cleanly
@@ -14,6 +14,17 @@ from eval.rows import FAILURES, Rows
 
 #: Rows of one's own; those that the project keeps are in eval/results.
 RESULTS = Path("build/eval")
+
+
+def scenario_parser(description: str | None, scenarios: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The command line of a benchmark with scenarios, which `--scenario` chooses: what each is about, by name."""
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"{name:10} {about}" for name, about in scenarios.items()),
+    )
+    parser.add_argument("--scenario", choices=scenarios, action="append", help="default: all of them")
+    return parser
 
 
 class Benchmark:
