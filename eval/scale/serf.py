@@ -12,14 +12,16 @@ import contextvars
 import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from basefs.gossip.events import GossipEvent, decode_event
 from basefs.gossip.members import Peer, join_host_port
-from basefs.gossip.outgoing import PROFILES, Outbox, Pacer
+from basefs.gossip.outgoing import PROFILES, Pacer
 from basefs.gossip.service import Counters
 from tests.simulation.bus import GOSSIP_PORT, SYNC_PORT
 from tests.simulation.loop import PROCESS, Loop
+from tests.simulation.sending import Sender
 
 #: Members that a node sees at the most.
 VIEW = 64
@@ -188,9 +190,8 @@ class Agent:
         self._loop = serf.loop
         self._process = PROCESS.get()
         self._context = contextvars.copy_context()
-        self._outbox = Outbox()
         self._pacer = Pacer(_PROFILE, self._loop.time())
-        self._sending: asyncio.TimerHandle | None = None
+        self._sender = Sender(self._loop, self._process, self._pacer, self.counters, partial(serf.spread, host))
         self._told: dict[str, str] = {}
         self._on_event: Callable[[GossipEvent], None] = lambda event: None
         self._on_members: Callable[[list[Peer]], None] = lambda peers: None
@@ -222,10 +223,7 @@ class Agent:
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """As `Gossip.send`."""
-        if self._outbox.put(payloads):
-            self._on_overflow()
-        if self._sending is None:
-            self._drain()
+        self._sender.send(payloads, self._on_overflow)
 
     def met(self, address: tuple[str, int]) -> None:
         """As `Gossip.met`: this one remembers nobody."""
@@ -251,17 +249,6 @@ class Agent:
             self._told = dict(self.status)
             self._pacer.observe_nodes(self._serf.size, self._loop.time())
             self._context.copy().run(self._on_members, self.peers)
-
-    def _drain(self) -> None:
-        self._sending = None
-        now = self._loop.time()
-        while self._process.alive and (payload := self._outbox.peek()) is not None:
-            if delay := self._pacer.take(now):
-                self._sending = self._loop.call_later(delay, self._drain)
-                return
-            self._outbox.done(payload)
-            self.counters.sent += 1
-            self._serf.spread(self.host, payload)
 
 
 _PEERS: dict[tuple[str, str], Peer] = {}

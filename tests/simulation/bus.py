@@ -14,15 +14,17 @@ import random
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from basefs.errors import AgentError, RemoteProtocolError
 from basefs.gossip.events import MAX_EVENT, GossipEvent, decode_event
 from basefs.gossip.members import Peer, join_host_port
-from basefs.gossip.outgoing import Outbox, Pacer
+from basefs.gossip.outgoing import Pacer
 from basefs.gossip.service import Counters
 from tests.simulation.loop import PROCESS, Loop, Trace
 from tests.simulation.network import Network
+from tests.simulation.sending import Sender
 
 #: Where each host gossips, and where it answers the sync protocol.
 GOSSIP_PORT, SYNC_PORT = 18374, 18375
@@ -167,9 +169,8 @@ class SimulatedGossip:
         self._process = PROCESS.get()
         self._context = contextvars.copy_context()
         self._rng = self._process.rng
-        self._outbox = Outbox()
         self._pacer = Pacer("wan", self._loop.time())
-        self._sending: asyncio.TimerHandle | None = None
+        self._sender = Sender(self._loop, self._process, self._pacer, self.counters, partial(bus.spread, host))
         self._status = {name: "failed" for name in names if name != host}
         #: When a member changes its status, unless it does so by itself before; and until when it is mistaken for one
         #: that failed.
@@ -196,8 +197,7 @@ class SimulatedGossip:
     def stop(self) -> None:
         """Take part no more."""
         self._bus.part(self)
-        if self._sending is not None:
-            self._sending.cancel()
+        self._sender.stop()
 
     @property
     def peers(self) -> list[Peer]:
@@ -228,12 +228,7 @@ class SimulatedGossip:
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """As `Gossip.send`."""
-        dropped = self._outbox.put(payloads)
-        if dropped:
-            self.counters.dropped += dropped
-            self._on_overflow()
-        if self._sending is None:
-            self._drain()
+        self._sender.send(payloads, self._on_overflow)
 
     def met(self, address: tuple[str, int]) -> None:
         """As `Gossip.met`: this one remembers nobody."""
@@ -249,17 +244,6 @@ class SimulatedGossip:
             if host in self._status and host in self._bus.reachable(self.host):
                 self._status[host] = "alive"
         self._tell()
-
-    def _drain(self) -> None:
-        self._sending = None
-        now = self._loop.time()
-        while self._process.alive and (payload := self._outbox.peek()) is not None:
-            if delay := self._pacer.take(now):
-                self._sending = self._loop.call_later(delay, self._drain)
-                return
-            self._bus.spread(self.host, payload)
-            self._outbox.done(payload)
-            self.counters.sent += 1
 
     def receive(self, payload: bytes) -> None:
         """An event arrives."""

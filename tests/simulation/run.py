@@ -28,7 +28,7 @@ from tests.simulation.programs import Program
 from tests.simulation.scenes import Scene
 from tests.simulation.soon import Soon
 from tests.simulation.users import COMMANDS, User
-from tests.support.helpers import ALICE, copy_replica, genesis, make_key
+from tests.support.helpers import ALICE, copy_replica, genesis, make_key, make_replica
 
 #: Seconds of the loop within which all nodes are equal after the last fault and the last write: a large content needs a
 #: minute on the narrowest link.
@@ -126,9 +126,7 @@ class World:
 
     def _make_nodes(self, keys: list[SigningKey], born: list[SigningKey], directory: Path) -> list[Node]:
         entries = genesis(born)
-        (directory / "first").mkdir()
-        first = Replica.create(directory / "first", entries[0].hash)
-        first.apply(entries, [])
+        first = make_replica(directory / "first", born=entries)
         nodes = []
         for number, key in enumerate(keys, 1):
             host = f"10.0.0.{number}"

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from basefs.replica.replica import Replica
 from tests.simulation.bus import Bus, Habits
 from tests.simulation.loop import Loop, Trace
 from tests.simulation.network import Link, Network
 from tests.simulation.node import Node, Traits, Tuning
-from tests.support.helpers import copy_replica, genesis, make_key, noise
+from tests.support.helpers import copy_replica, genesis, make_key, make_replica, noise
 
 NODES = 10
 #: Bytes a second that a node sends to all others together, of which it sends so many at once after a while of silence.
@@ -57,9 +56,7 @@ def make_nodes(loop: Loop, seed: int, directory: Path) -> tuple[list[Node], dict
     bus = Bus(network, Habits(), random.Random(seed), trace)
     keys = [make_key(f"node {number}") for number in range(NODES)]
     entries = genesis(keys)
-    (directory / "first").mkdir()
-    first = Replica.create(directory / "first", entries[0].hash)
-    first.apply(entries, [])
+    first = make_replica(directory / "first", born=entries)
     nodes = []
     for number, key in enumerate(keys, 1):
         host = f"10.0.0.{number}"
