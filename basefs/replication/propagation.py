@@ -46,8 +46,8 @@ GATHER_SECONDS = 0.02
 MOST_EVENTS = 16
 #: Events that wait at the most, half a kilobyte each.  Beyond it the oldest are dropped, and come by sync.
 MOST_WAITING = 4096
-#: Members that compare with one that has come, or is back, on average; with fewer members all do.  If each of N members
-#: called it at once, a cluster that starts would begin N squared sessions; what these bring is pushed on.
+#: How many members compare with one that joins or returns, on average; in a smaller cluster, all do.  If all N members
+#: did, the start of a cluster would take N squared sessions.  What these few bring is pushed to the others.
 GREETERS = 8
 
 
@@ -332,8 +332,11 @@ class Propagation:
             log.debug("%s", error)
 
     def _to_greet(self, arrived: set[Address]) -> list[Address]:
-        """Those of the arrived members that this node compares with: each of them by chance, for any half of a cluster,
-        or for a node that sees all others for the first time, about `GREETERS` of them."""
+        """The arrived members that this node compares with.
+
+        Each is chosen with probability `GREETERS` / (alive members), so that about `GREETERS` members greet one that
+        comes, and a node that sees all others for the first time greets about `GREETERS`.
+        """
         share = min(1.0, GREETERS / max(len(self._alive), 1))
         whole, part = divmod(len(arrived) * share, 1.0)
         return self._rng.sample(sorted(arrived), int(whole) + (self._rng.random() < part))

@@ -30,9 +30,9 @@ TURN = 10.0
 #: has less time, and so has who passes nothing on: somebody has waited for a `TURN` then.
 LARGE_TURN = 60.0
 
-#: Bytes of exchanged blocks, and bytes a second, from which on contents are pushed whole, and seconds for which that is
-#: remembered: on such a link a content goes to all neighbours in the time of a few requests.  Fewer bytes a token
-#: bucket lets through at any rate.
+#: A link is taken for wide once so many bytes of exchanged blocks were acknowledged at this rate, in bytes a second,
+#: and for so many seconds from then on.  Contents are pushed whole on it: all neighbours have one in the time that a
+#: few requests would take.  The token bucket of a narrow link lets a smaller burst through at any rate.
 SHOWN = 6 * 1024
 EASY = 64 * 1024
 REMEMBERED = 60.0
