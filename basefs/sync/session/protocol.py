@@ -1,6 +1,6 @@
 """A sync session without I/O: bytes and ticks in, bytes, events and work for the log out.
 
-    feed it:   `receive_data` while `wants_data`, `tick` about once a second
+    feed it:   `receive_data` unless it `wants_work`, `tick` about once a second
     run it:    `work` while `wants_work`: one slice of a few ms; what it returns is given to the log, in any thread
     drain it:  `data_to_send` while `wants_send` and the transport is not full; `next_events` after each call
     until:     `closed`; then `result` tells how it went
@@ -32,7 +32,7 @@ from basefs.sync.session.result import REFUSED, Reason, RemotePeer, Result, Sess
 from basefs.sync.session.states import Phase, Role, SessionEvent, SessionState, follow
 from basefs.sync.session.views import ViewComparison
 from basefs.sync.wire.codec import ENTRIES, LineBuffer, belongs, encode, parse
-from basefs.sync.wire.limits import DEFAULT_LIMITS, LARGE_ANSWER, MAX_LINE, STILL_WAITING, VERSION, Limits
+from basefs.sync.wire.limits import DEFAULT_LIMITS, LARGE_ANSWER, STILL_WAITING, VERSION, Limits
 from basefs.sync.wire.messages import (
     WHOLE,
     BlockReq,
@@ -59,8 +59,6 @@ from basefs.sync.wire.messages import (
     Wait,
 )
 
-#: Received bytes beyond which the transport should let the core work first.
-_INBOUND = 4 * MAX_LINE
 #: Cost of a slice of `work`, in entries (100 us each): of a line, one and one more for so many bytes.  News waits for a
 #: slice of somebody else's at each of its steps.
 _SLICE = 8
@@ -422,11 +420,6 @@ class SyncProtocol:
         return events
 
     # What it wants and how it is
-
-    @property
-    def wants_data(self) -> bool:
-        """Whether `receive_data` should be fed: the session is open and not too much waits for `work`."""
-        return self._open and len(self._lines) < _INBOUND and not self._receiver.pending
 
     @property
     def wants_work(self) -> bool:

@@ -432,10 +432,6 @@ class LineBuffer:
         self._start = 0  # where the next line begins
         self._searched = 0  # no newline between _start and here
 
-    def __len__(self) -> int:
-        """Bytes held and not yet returned."""
-        return len(self._data) - self._start
-
     @property
     def ready(self) -> bool:
         """Whether `next_line` might return something other than what it returned last."""

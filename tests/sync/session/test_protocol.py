@@ -697,15 +697,6 @@ def test_abort():
     assert core.result.detail == "this node is stopping"
 
 
-def test_received_data_is_bounded_by_the_shell():
-    core = responder()
-    assert core.wants_data
-    core.receive_data(b"x" * (4 * MAX_LINE))
-    assert not core.wants_data
-    work(core)
-    assert core.result.reason is Reason.RUBBISH
-
-
 @pytest.mark.parametrize("answered", [1, 99])
 def test_a_close_that_counts_wrongly_ends_the_session_with_a_reason(answered):
     core = responder()
