@@ -178,7 +178,7 @@ class PushSession:
         self._notify = notify
         self._log = log
         self._outbox = outbox
-        self._packer = BatchEncoder(log, counters, lambda root: self._whole)
+        self._encoder = BatchEncoder(log, counters, lambda root: self._whole)
         self._exchange = exchange
         self._contents = contents
         #: Whether contents that may be exchanged were sent whole the last time.
@@ -273,7 +273,7 @@ class PushSession:
             self.sent()
 
     def _send(self, news: Sequence[bytes]) -> None:
-        for line in self._packer.entries(news):
+        for line in self._encoder.entries(news):
             if line == PAUSE:
                 continue
             if self._full:

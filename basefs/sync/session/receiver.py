@@ -93,7 +93,7 @@ class OrphanBuffer:
         return fits
 
     def parents(self) -> list[EntryHash]:
-        """MissingSubtrees parents that are not orphans themselves."""
+        """Missing parents that are not orphans themselves."""
         return [parent for parent in self._waiting if parent not in self._hashes]
 
 

@@ -1,9 +1,9 @@
-"""[session/outbox] What is to be sent, lazily: nothing is made before the transport can take it.
+"""What is to be sent, lazily: nothing is made before the transport can take it.
 
 Three sources, in this order: control lines (HASH, CLOSE), own requests as far as the window allows (for blocks last),
 answers to the peer's requests in the order in which these came, each with its EOF.
 
-Responder never wait for the window: two sides that wait for each other would wait for ever.  Requests that an answer
+Answers never wait for the window: two sides that wait for each other would wait for ever.  Requests that an answer
 leads to wait in the backlog instead, deepest part of the tree first, which keeps it short; what does not fit is
 dropped and found again in the next round.
 """

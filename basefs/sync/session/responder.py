@@ -21,8 +21,8 @@ from basefs.sync.wire.limits import (
     ENTRIES_PER_SLICE,
     INLINE_BLOCKS,
     MAX_BLOCKS,
+    MAX_DATA_ITEMS,
     MAX_HASHES,
-    MAX_PARCEL_ITEMS,
 )
 from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, Ls, PathReq, Request
 
@@ -139,26 +139,21 @@ class BatchEncoder:
 
     def blocks(self, blocks: Iterable[bytes | None]) -> Iterator[bytes]:
         """Lines with these blocks, and `LATER` where `None` comes instead of one."""
-        fields = [b"BLOCKS"]
+        fields: list[bytes] = []
         size = 0
         for block in blocks:
-            if block is None:
-                if size:
-                    yield b" ".join(fields) + b"\n"
-                    fields = [b"BLOCKS"]
-                    size = 0
+            field = None if block is None else encode_bytes(block)
+            if fields and (field is None or size + len(field) > BLOCKS_LINE or len(fields) == MAX_DATA_ITEMS):
+                yield b" ".join((b"BLOCKS", *fields)) + b"\n"
+                fields, size = [], 0
+            if field is None:
                 yield LATER
                 continue
-            field = encode_bytes(block)
-            if size and (size + len(field) > BLOCKS_LINE or len(fields) > MAX_PARCEL_ITEMS):
-                yield b" ".join(fields) + b"\n"
-                fields = [b"BLOCKS"]
-                size = 0
             fields.append(field)
             size += len(field)
             self._counters.blocks_sent += 1
-        if size:
-            yield b" ".join(fields) + b"\n"
+        if fields:
+            yield b" ".join((b"BLOCKS", *fields)) + b"\n"
 
     def _flush(self, batch: list[bytes], blocks: list[bytes]) -> Iterator[bytes]:
         if batch:
@@ -172,7 +167,7 @@ _MAX_WHOLE = 256
 
 
 class Responder:
-    """Responder the peer's requests from the log, and derives our own requests from its lists.
+    """Answers the peer's requests from the log, and derives our own requests from its lists.
 
     Attributes:
         bytes: of blocks, in the answer to a BLOCK_REQ that is being made, and in those before it that were full.
@@ -180,11 +175,11 @@ class Responder:
         gives: whether the peer's log takes what is here; if not, it gets what it requests.
     """
 
-    def __init__(self, state: LogState, counters: SessionCounters, intake: Receiver) -> None:
+    def __init__(self, state: LogState, counters: SessionCounters, receiver: Receiver) -> None:
         self._state = state
-        self._intake = intake
+        self._receiver = receiver
         # The peer gets blocks that neighbours exchange from these, or asks for them.
-        self._packer = BatchEncoder(state, counters, lambda root: not intake.is_exchanged(root))
+        self._encoder = BatchEncoder(state, counters, lambda root: not receiver.is_exchanged(root))
         self._indexes = Indexes(state)
         self._whole: set[Path] = set()
         #: Whether other sessions of this node ask before this one.
@@ -218,7 +213,7 @@ class Responder:
                 if missing:
                     yield encode(EntryReq(missing))
             case BlockReq(hashes):
-                missing_blocks = self._intake.still_missing(wish)
+                missing_blocks = self._receiver.still_missing(wish)
                 if missing_blocks is not None:
                     yield encode(missing_blocks)
             case _:
@@ -246,7 +241,7 @@ class Responder:
 
     def turn(self, done: bool) -> bool:
         """See `Receiver.turn`.  Who had to wait looks at the log anew, for others have been fetching."""
-        may = self._intake.turn(done)
+        may = self._receiver.turn(done)
         if not done:
             if may and self._waits:
                 self._indexes.clear()
@@ -260,11 +255,11 @@ class Responder:
                 return self._settle(request, ask)
             case PathReq(path, names):
                 paths = [(*path, name) for name in names] or [path]
-                return self._packer.entries(entry for path in paths for entry in self._state.walk(path))
+                return self._encoder.entries(entry for path in paths for entry in self._state.walk(path))
             case EntryReq(hashes):
-                return self._packer.entries(ordered(self._state, hashes))
+                return self._encoder.entries(ordered(self._state, hashes))
             case BlockReq(hashes):
-                return self._packer.blocks(self._blocks(hashes))
+                return self._encoder.blocks(self._blocks(hashes))
 
     def _blocks(self, hashes: Sequence[BlockHash]) -> Iterator[bytes | None]:
         """Those of these blocks that are here, or that another session is bringing; `None` while it is.
@@ -276,7 +271,7 @@ class Responder:
         try:
             for hash in hashes:
                 block = self._state.block(hash)
-                while block is None and self._has_begun and self._intake.comes_elsewhere(hash):
+                while block is None and self._has_begun and self._receiver.comes_elsewhere(hash):
                     yield None
                     block = self._state.block(hash)
                 if block is not None:
@@ -295,8 +290,8 @@ class Responder:
         ask(self._wishes(theirs.path, plan) if self.takes else plan.look)
         if not self.gives:
             return
-        yield from self._packer.entries(ordered(self._state, plan.send_entries))
-        yield from self._packer.entries(entry for path in plan.send_paths for entry in self._state.walk(path))
+        yield from self._encoder.entries(ordered(self._state, plan.send_entries))
+        yield from self._encoder.entries(entry for path in plan.send_paths for entry in self._state.walk(path))
 
     def _wishes(self, here: Path, plan: Differences) -> list[Wish]:
         """Own entries first: what is below may depend on them."""

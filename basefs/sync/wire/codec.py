@@ -21,12 +21,12 @@ from basefs.path import Path
 from basefs.sync.wire.limits import (
     MAX_BLOCK_DATA,
     MAX_BLOCKS,
+    MAX_DATA_ITEMS,
     MAX_HASHES,
     MAX_ITEMS,
     MAX_KEPT,
     MAX_LINE,
     MAX_NUMBER,
-    MAX_PARCEL_ITEMS,
     MAX_PATH,
     VERSION,
 )
@@ -324,12 +324,12 @@ def _block_req(fields: Fields) -> BlockReq:
 
 
 def _entries(fields: Fields) -> Entries:
-    _expect(fields, 1, MAX_PARCEL_ITEMS)
+    _expect(fields, 1, MAX_DATA_ITEMS)
     return Entries(tuple(map(decode_bytes, fields)))
 
 
 def _blocks(fields: Fields) -> Blocks:
-    _expect(fields, 1, MAX_PARCEL_ITEMS)
+    _expect(fields, 1, MAX_DATA_ITEMS)
     blocks = tuple(map(decode_bytes, fields))
     if not all(len(block) <= MAX_BLOCK_DATA for block in blocks):
         raise RemoteProtocolError(f"a block has 1 to {MAX_BLOCK_DATA} bytes")
@@ -464,7 +464,7 @@ class LineBuffer:
 def belongs(line: bytes | None, *, more: bool) -> bool:
     """Whether entries that were gathered may become more behind this line; `more`: an answer with some follows.
 
-    Responder to requests for many small files hold an entry each, and a transaction for each costs more than the entry.
+    Answers to requests for many small files hold an entry each, and a transaction for each costs more than the entry.
     What an EOF leads to is looked at again at the EOF of the next answer.
     """
     return line is not None and (line.startswith(_BETWEEN) or (more and line == b"EOF"))

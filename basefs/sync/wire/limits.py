@@ -33,7 +33,7 @@ MAX_NUMBER = 2**53
 
 #: Items in one ENTRIES or BLOCKS line.  We send 32 entries, or up to 420 blocks of one byte; more would let a line of
 #: many tiny fields cost far more time than its bytes are worth.
-MAX_PARCEL_ITEMS = 512
+MAX_DATA_ITEMS = 512
 
 #: Entries that are kept back for a peer of a standing session which is told root hashes only.  What is sent in vain
 #: costs up to 1 kB an entry, what is not kept costs a comparison of some 2 kB.
@@ -66,7 +66,7 @@ LARGE_ANSWER = 64 * 1024
 #: Seconds until a peer that was told to wait is told so again, so that it does not give up.
 STILL_WAITING = 10.0
 
-#: Entries in one line, and their hashes looked up without a pause; with their blocks it is fewer (`parcels`).
+#: Entries in one line, and their hashes looked up without a pause.
 ENTRIES_PER_SLICE = 32
 
 #: Bytes of entries and their blocks that are given to the log in one call.

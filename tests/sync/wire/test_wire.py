@@ -16,10 +16,10 @@ from basefs.sync.wire.codec import encode, parse
 from basefs.sync.wire.limits import (
     MAX_BLOCK_DATA,
     MAX_BLOCKS,
+    MAX_DATA_ITEMS,
     MAX_HASHES,
     MAX_ITEMS,
     MAX_LINE,
-    MAX_PARCEL_ITEMS,
     MAX_PATH,
 )
 from basefs.sync.wire.messages import (
@@ -277,9 +277,9 @@ def test_block_size():
 
 def test_items_of_a_parcel():
     for make, item in ((Entries, b"x"), (Blocks, b"x")):
-        assert parse(encode(make((item,) * MAX_PARCEL_ITEMS))[:-1])
+        assert parse(encode(make((item,) * MAX_DATA_ITEMS))[:-1])
         with pytest.raises(RemoteProtocolError):
-            parse(encode(make((item,) * (MAX_PARCEL_ITEMS + 1)))[:-1])
+            parse(encode(make((item,) * (MAX_DATA_ITEMS + 1)))[:-1])
 
 
 def test_the_longest_ls_fits_into_a_line():
