@@ -5,11 +5,9 @@ Code that handles contents of any size reads them piece by piece, so memory does
 
 from __future__ import annotations
 
-import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from basefs.errors import StoreError
 from basefs.log.hashes import new_digest, sha224
@@ -75,25 +73,14 @@ class BytesContent(Content):
 class FileContent(Content):
     """A content in a file, which must not change while it is used.
 
-    If its digest is known, `pieces` ends with a `StoreError` after a change.
+    Once its key is known, `pieces` ends with a `StoreError` after a change.
     """
 
-    def __init__(self, descriptor: int, size: int, *, key: bytes | None = None) -> None:
-        """Take over an open descriptor; `key` is the digest of the content where that is known."""
+    def __init__(self, descriptor: int, size: int) -> None:
+        """Take over an open descriptor."""
         self.size = size
         self._descriptor = descriptor
-        self._key = key
-
-    @classmethod
-    def of(cls, descriptor: int) -> FileContent:
-        """The present content of a file, read once for its digest.  Raises `StoreError`."""
-        content = cls(os.dup(descriptor), os.fstat(descriptor).st_size)
-        try:
-            content._key = digest_of(content)
-        except BaseException:
-            content.close()
-            raise
-        return content
+        self._key: bytes | None = None
 
     @property
     def key(self) -> bytes:
@@ -142,31 +129,3 @@ def digest_of(content: Content) -> bytes:
     for piece in content.pieces():
         digest.update(piece)
     return digest.digest()
-
-
-def as_content(value: bytes | bytearray | BinaryIO | Content) -> Content:
-    """Bytes, or a seekable binary file from its beginning, as a content.
-
-    A large file must not change while the content is used.  A small file is read at once, a large one for its
-    digest: call it without the replica's lock.
-
-    Raises `StoreError` where the file cannot be read.
-    """
-    if isinstance(value, Content):
-        return value
-    if isinstance(value, bytes | bytearray):
-        return BytesContent(bytes(value))
-    try:
-        descriptor = value.fileno()
-    except (io.UnsupportedOperation, AttributeError):
-        value.seek(0)
-        return BytesContent(value.read())
-    value.flush()
-    size = os.fstat(descriptor).st_size
-    if size > LARGE_CONTENT:
-        return FileContent.of(descriptor)
-    small = FileContent(os.dup(descriptor), size)
-    try:
-        return BytesContent(small.whole())
-    finally:
-        small.close()

@@ -316,7 +316,7 @@ class Author:
 
         Args:
             path: the path.
-            content: all of it; of a large file what `as_content` makes, before the commit: it reads the file.
+            content: all of it; the key of a large one is known, since that takes as long as to read it.
             mode: permission bits; `None` keeps them, or gives a new file 0644.
             owner: names of owner and group; `None` keeps them, or leaves a new file to the mounting user.
             mtime: nanoseconds since 1970, also if the content stays the same; `None` is `written`.

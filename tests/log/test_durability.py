@@ -18,13 +18,13 @@ import pytest
 
 from basefs.errors import NoSpace
 from basefs.log.check import check
-from basefs.log.content import LARGE_CONTENT, as_content
+from basefs.log.content import LARGE_CONTENT
 from basefs.log.placement import Placed
 from basefs.replica.replica import LOG_FILE, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.tree import Tree
-from tests.support.helpers import ROOT_KEY, make_replica, noise, path, tree_of
+from tests.support.helpers import ROOT_KEY, content_of, make_replica, noise, path, tree_of
 
 
 class Disk:
@@ -79,7 +79,7 @@ def test_what_was_synced_survives_a_power_cut(replica: Replica, disk: Disk) -> N
 def test_a_large_content_that_was_synced_survives_a_power_cut(replica: Replica, disk: Disk, tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(noise(0, 3 * LARGE_CONTENT))
     with (tmp_path / "source").open("rb") as file:
-        content = as_content(file)
+        content = content_of(file)
     replica.commit(lambda author: author.write(path("/large"), content))
     replica.sync_to_disk()
     left = disk.after_power_cut()

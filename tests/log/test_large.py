@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ from basefs.log import codecs
 from basefs.log.blocks import MAX_CONTENT_BYTES, SYNC_BLOCK_DATA, Block
 from basefs.log.cache import CacheLimits, ContentCache
 from basefs.log.check import check
-from basefs.log.content import LARGE_CONTENT, PIECE, Content, FileContent, as_content
+from basefs.log.content import LARGE_CONTENT, PIECE, BytesContent, Content, FileContent
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder
 from basefs.log.entries import Action
@@ -33,7 +32,18 @@ from basefs.log.store import Store
 from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from tests.support.helpers import ALICE, ROOT_KEY, copy_replica, fetch, genesis, in_blocks, make_replica, noise, path
+from tests.support.helpers import (
+    ALICE,
+    ROOT_KEY,
+    content_of,
+    copy_replica,
+    fetch,
+    genesis,
+    in_blocks,
+    make_replica,
+    noise,
+    path,
+)
 from tests.support.patience import DEADLINE
 from tests.support.project import ROOT
 
@@ -71,7 +81,7 @@ def replica(tmp_path: Path) -> Iterator[Replica]:
 def test_a_file_is_read_as_it_was_written(tmp_path: Path, replica: Replica, size: int, pattern: bytes) -> None:
     data = (pattern * (size // 20 + 1) if pattern else noise(size, size))[:size]
     with file_of(tmp_path, data) as file:
-        write(replica, as_content(file))
+        write(replica, content_of(file))
     assert replica.attributes(F).size == size
     assert replica.read(F) == data
     content = replica.open(F)
@@ -103,7 +113,7 @@ def test_a_large_file_that_stays_the_same_costs_nothing(tmp_path: Path, replica:
     write(replica, data)
     before = replica.totals()
     with file_of(tmp_path, data) as file:
-        assert write(replica, as_content(file)).entries == ()
+        assert write(replica, content_of(file)).entries == ()
     after = replica.totals()
     assert (after["entries"], after["blocks"]) == (before["entries"], before["blocks"])
 
@@ -191,7 +201,7 @@ def test_a_series_of_drafts_with_contents_that_must_be_prepared(replica: Replica
         yield author.rename(path("/d/1"), path("/d/moved"))
         yield author.remove(path("/d"), directory=True) if fails else Draft()
 
-    known = [(names, as_content(content), None) for names, content in data.items()]
+    known = [(names, BytesContent(content), None) for names, content in data.items()]
     for fails, contents in ((True, ()), (True, known), (False, known)):
         attempts = 0
         before = replica.totals()["entries"]
@@ -309,7 +319,7 @@ def test_a_file_that_changes_while_it_is_written(tmp_path: Path, replica: Replic
     write(replica, b"before")
     before = replica.totals()["entries"]
     with file_of(tmp_path, noise(0, LARGE)) as file:
-        content = as_content(file)
+        content = content_of(file)
         file.seek(PIECE)
         file.write(b"changed")
         file.flush()
@@ -445,20 +455,6 @@ def test_a_large_content_is_announced_and_not_held(replica: Replica) -> None:
     assert (applied.large, len(applied.blocks)) == (False, 1 + 4)
 
 
-def test_as_content(tmp_path: Path) -> None:
-    for size in (0, 10, LARGE):
-        data = noise(0, size)
-        assert as_content(data).whole() == data
-        assert as_content(io.BytesIO(data)).whole() == data
-        with file_of(tmp_path, data) as file:
-            content = as_content(file)
-            assert isinstance(content, FileContent) == (size > LARGE_CONTENT)
-            assert content.whole() == data
-            assert content.key == as_content(data).key
-            assert as_content(content) is content
-            content.close()
-
-
 @pytest.mark.parametrize("codec", [codec for codec in codecs.CODECS.values() if codec.keyframe], ids=lambda c: c.name)
 def test_keyframes_decode_in_pieces_as_in_one(codec: codecs.Codec) -> None:  # type: ignore[name-defined]
     data = noise(0, 3000) * 1000
@@ -472,15 +468,14 @@ def test_keyframes_decode_in_pieces_as_in_one(codec: codecs.Codec) -> None:  # t
 MEMORY = """
 import os, resource, sys
 from pathlib import Path
-from basefs.log.content import as_content
 from basefs.replica.replica import Replica
-from tests.support.helpers import ROOT_KEY, path
+from tests.support.helpers import ROOT_KEY, content_of, path
 replica = Replica(Path(sys.argv[1]), [ROOT_KEY])
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) // 1024
 before = peak()
 with open(sys.argv[2], "rb") as file:
-    content = as_content(file)
+    content = content_of(file)
     replica.commit(lambda author: author.write(path("/f"), content))
 read = replica.open(path("/f"))
 assert sum(len(piece) for piece in read.pieces()) == content.size

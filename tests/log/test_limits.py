@@ -19,7 +19,7 @@ from basefs.errors import UnreadableContent
 from basefs.log import codecs
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, MAX_GOSSIP_BLOCKS, MAX_LISTED, SYNC_BLOCK_DATA, Block, Encoded
 from basefs.log.check import check
-from basefs.log.content import LARGE_CONTENT, as_content
+from basefs.log.content import LARGE_CONTENT
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, EntryHash
@@ -29,7 +29,7 @@ from basefs.log.reserve import DiskLimits
 from basefs.log.room import Room
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from tests.support.cost import calls
-from tests.support.helpers import ALICE, ROOT_KEY, Clock, copy_replica, in_blocks, make_replica, noise, path
+from tests.support.helpers import ALICE, ROOT_KEY, Clock, content_of, copy_replica, in_blocks, make_replica, noise, path
 from tests.support.patience import DEADLINE
 
 F = path("/web/f")
@@ -301,8 +301,8 @@ def test_what_this_node_writes_is_within_the_ratio(tmp_path: Path, replica: Repl
     with (tmp_path / "zeros").open("wb+") as file:
         file.truncate(size)
         replica.commit(lambda author: author.write(F, noise(1, 2 * MIB)))
-        replica.commit(lambda author: author.write(F, as_content(file)))
-        replica.commit(lambda author: author.write(path("/web/zeros"), as_content(file)))
+        replica.commit(lambda author: author.write(F, content_of(file)))
+        replica.commit(lambda author: author.write(path("/web/zeros"), content_of(file)))
     other = copy_replica(replica, tmp_path / "other")
     for name in (F, path("/web/zeros")):
         content = other.open(name)

@@ -7,13 +7,16 @@ so that a failing example fails again.
 from __future__ import annotations
 
 import hashlib
+import os
 import pathlib
 import random
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from basefs.log.blocks import Block, Encoded, split
+from basefs.log.content import LARGE_CONTENT, BytesContent, Content, FileContent
 from basefs.log.entries import ROOT_NAME, Action, Entry
 from basefs.log.extensions import NO_EXTENSIONS, Extensions, Recovery, RecoveryKeys
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
@@ -130,6 +133,13 @@ def make_replica(
     applied = replica.apply(entries, [])
     assert not applied.rejected
     return replica
+
+
+def content_of(file: BinaryIO) -> Content:
+    """The present content of a file on disk, which must not change while this is used."""
+    content = FileContent(os.dup(file.fileno()), os.fstat(file.fileno()).st_size)
+    # A change shows by its key.
+    return content if content.key and content.size > LARGE_CONTENT else BytesContent(content.whole())
 
 
 def copy_replica(
