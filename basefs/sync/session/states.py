@@ -140,17 +140,3 @@ def follow(role: Role, state: SessionState, event: SessionEvent) -> SessionState
         return TRANSITIONS[role][state][event]
     except KeyError:
         raise RemoteProtocolError(f"{event.value} has no place in state {state.value}") from None
-
-
-def diagram(role: Role) -> str:
-    """The table of a role as a Mermaid state diagram, for `docs/sync-protocol.md`."""
-    out = ["stateDiagram-v2", f"    [*] --> {SessionState.GREETING.value}"]
-    for state, row in TRANSITIONS[role].items():
-        targets: dict[SessionState, list[str]] = {}
-        for event, target in row.items():
-            targets.setdefault(target, []).append(event.value)
-        if state in (SessionState.DONE, SessionState.FAILED):
-            out.append(f"    {state.value} --> [*]")
-            continue
-        out += [f"    {state.value} --> {target.value}: {', '.join(events)}" for target, events in targets.items()]
-    return "\n".join(out) + "\n"

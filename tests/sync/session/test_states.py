@@ -5,10 +5,24 @@ from __future__ import annotations
 import pytest
 
 from basefs.errors import RemoteProtocolError
-from basefs.sync.session.states import TRANSITIONS, Role, SessionEvent, SessionState, diagram, follow
+from basefs.sync.session.states import TRANSITIONS, Role, SessionEvent, SessionState, follow
 from tests.support.project import ROOT
 
 DOCS = ROOT / "docs" / "sync-protocol.md"
+
+
+def diagram(role: Role) -> str:
+    """The table of a role as a Mermaid state diagram."""
+    out = ["stateDiagram-v2", f"    [*] --> {SessionState.GREETING.value}"]
+    for state, row in TRANSITIONS[role].items():
+        targets: dict[SessionState, list[str]] = {}
+        for event, target in row.items():
+            targets.setdefault(target, []).append(event.value)
+        if state in (SessionState.DONE, SessionState.FAILED):
+            out.append(f"    {state.value} --> [*]")
+            continue
+        out += [f"    {state.value} --> {target.value}: {', '.join(events)}" for target, events in targets.items()]
+    return "\n".join(out) + "\n"
 
 
 @pytest.mark.parametrize("role", Role)
