@@ -264,7 +264,7 @@ class Author:
             return
         link = key.sign(parent, self._signer.now(), Action.LINK, name, target)
         draft.entries.append(link)
-        shown = self._tree.linked(target)
+        shown = self._tree.resolver.linked(target)
         draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
 
     def _begin(self, draft: Draft, path: Path, action: Action, content: bytes, *, mtime: int | None = None) -> Entry:

@@ -542,7 +542,8 @@ class KeyHolder:
             state = node.state
             link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, end)
             draft = Draft([link])
-            draft.follow_with_mode(key, link, self._tree.linked(end), state.mode, state.owner, state.mtime)
+            shown = self._tree.resolver.linked(end)
+            draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
             links[tip.hash] = difference.path, draft.entries
         return links
 

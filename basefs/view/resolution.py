@@ -517,14 +517,9 @@ class Resolver:
         """Whether the content of a write cannot be read only because some of it is not fetched, as nothing shows it."""
         return set(map(self._store.blocks.is_withheld, self._lineages.lacking(write))) == {True}
 
-    def linked(self, target: EntryHash, hops: int = 0) -> State:
-        """The current state of the file that an entry belongs to, whatever became of that entry's own name.
-
-        Args:
-            target: the entry that a link names.
-            hops: links that led here already.
-        """
-        walk = self._walk_from(target, hops)
+    def linked(self, target: EntryHash) -> State:
+        """The current state of the file that a link to this entry shows, whatever became of the entry's own name."""
+        walk = self._walk_from(target, 0)
         outcome = None if walk is None else walk.outcomes.get(target)
         state = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
         return state if state.kind in LINKABLE else UNKNOWN

@@ -268,10 +268,6 @@ class Tree:
         outcome = self.absent(above, path[-1]) if node is None else node.outcome
         return outcome is None or all(tip.made < placed.entry.made for tip in outcome.tips)
 
-    def linked(self, target: EntryHash) -> State:
-        """The state that a hard link to this entry shows."""
-        return self.resolver.linked(target)
-
     def links(self, path_id: int) -> list[tuple[Path, Node]]:
         """The live hard links whose target lies at this path, with their names."""
         found = []
@@ -621,18 +617,9 @@ class Tree:
             ids = self._linked_paths(path_id)
             for id in ids if len(ids) > 1 else ():
                 path = self._store.paths.path_of(id)
-                node = self._loaded(path)
+                node = self.loaded(path)
                 if node is not None:
                     yield path, node
-
-    def _loaded(self, path: Path) -> Node | None:
-        """The node at a path, if it is loaded."""
-        node: Node | None = self.root
-        for name in path:
-            if node is None or node.children is None:
-                return None
-            node = node.children.get(name)
-        return node
 
     def observe(self) -> None:
         """Load every path and keep it so, from now on."""
@@ -657,7 +644,7 @@ class Tree:
         self._resolved.clear()
         self._crowds.clear()
         for path in sorted(self._dirty.before, key=len):
-            directory = self._loaded(path[:-1])
+            directory = self.loaded(path[:-1])
             if not path:
                 self._refresh_root()
             elif directory is not None and directory.is_directory and directory.children is not None:
@@ -755,7 +742,7 @@ class Tree:
         """The paths that are kept with another outcome than a new one, in directories that are loaded."""
         for path_id, outcome in self._crowds.outcomes():
             path = self._store.paths.path_of(path_id)
-            directory = self._loaded(path[:-1])
+            directory = self.loaded(path[:-1])
             if path and directory is not None and directory.is_directory:
                 is_kept = self._crowd_of(directory, path_id) is not None
                 if is_kept and outcome != self._resolve(directory, path_id):
