@@ -737,9 +737,8 @@ class Replica:
             node = self._view.tree.find(path)
             if node is None:
                 return []
-            here = {placed.entry.hash for placed in self._store.entries_at(node.path_id)}
-            counting = (*node.authority.grants, *node.authority.admits)
-            return [grant for grant in counting if grant.entry.hash in here]
+            here = self._store.key_hashes_at(node.path_id)
+            return [grant for grant in node.authority.in_force if grant.entry.hash in here]
 
     def members(self) -> frozenset[bytes]:
         """The raw public keys of those who may read the filesystem; none before the root entry has arrived.

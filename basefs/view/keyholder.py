@@ -22,23 +22,13 @@ from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
+from basefs.view.grants import PlacedGrant, all_grants, placed_grants
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State
-from basefs.view.supposing import (
-    Difference,
-    PlacedGrant,
-    affected,
-    all_grants,
-    differences,
-    grants_in_force,
-    lasting_grants,
-    placed_grants,
-    reach,
-    supposed,
-)
+from basefs.view.supposing import Difference, affected, differences, reach, supposed
 from basefs.view.tree import Node, Tree
-from basefs.view.walk import Forest, Outcome
+from basefs.view.walk import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +152,10 @@ class KeyHolder:
         if action is Action.GRANT:
             answers, what = node.authority.grants, "a grant"
             self._require_no_less(node, path, fingerprint, quota)
-        wanted = path, action, fingerprint, key_name, signer.fingerprint, quota
-        for at, one in grants_in_force(self._store, self._tree):
-            if wanted == (at, one.entry.action, one.fingerprint, one.entry.name, one.entry.fingerprint, one.quota):
+        wanted = action, key_name, signer.fingerprint, quota
+        for one in self._placed(path, fingerprint):
+            entry = one.grant.entry
+            if one.in_force and wanted == (entry.action, entry.name, entry.fingerprint, one.grant.quota):
                 return GrantPlan(Draft())
         stamp = self._signer.now()
         entries = [
@@ -184,22 +175,31 @@ class KeyHolder:
         Also of one that is gone, where the key may read still.  Raises `NotFound`, and `PermissionDenied` where no key
         of this node has the authority.
         """
-        ours = {one for one in grants_in_force(self._store, self._tree) if _names(one, path, fingerprint)}
-        removed = self._removed_grants(path, fingerprint)
+        placed = self._placed(path, fingerprint)
+        ours = {(path, one.grant) for one in placed if one.in_force}
+        #: What is not there any more, by its entry.
+        removed: dict[EntryHash, list[PlacedGrant]] = {}
+        for one in placed:
+            if not one.in_force:
+                removed.setdefault(one.made, []).append(one)
         revokes: list[Entry] = []
-        for made, (authority, grants) in removed.items():
+        for made, grants in removed.items():
+            authority = grants[0].authority
             end = self._chain_ends(path, [made], fingerprint, authority.grants)[-1]
-            revokes += self._revoke(self._signer.valid(authority), end, key_name, fingerprint, grants)
+            taken = {(path, one.grant) for one in grants}
+            revokes += self._revoke(self._signer.valid(authority), end, key_name, fingerprint, taken)
         if ours or not removed:
             node = self._tree.node(path)
             if not ours:
+                # Whoever may write at a path may leave a link in the place of what grants hang on.
                 self._require_place(node)
             own = self._signer.key_for(node.authority, path)
             # The granter may always revoke its grant; another key of equal authority may not.
             granters = _granters(ours, node.authority)
             others = [key for key in self._signer.valid(node.authority) if key.fingerprint != fingerprint]
             candidates = sorted([*others, own], key=lambda key: key.fingerprint not in granters)
-            for made in self._carriers(node, ours):
+            # Of a directory that several nodes have made, each one with a grant: any of them may be removed alone.
+            for made in dict.fromkeys(one.made for one in placed if one.in_force):
                 end = self._chain_ends(path, [made], fingerprint, node.authority.grants)[-1]
                 revokes += self._revoke(candidates, end, key_name, fingerprint, ours)
         if not revokes:
@@ -209,26 +209,10 @@ class KeyHolder:
             )
         return self._plan(path, revokes, keep=not discard)
 
-    def _carriers(self, node: Node, ours: set[tuple[Path, Grant]]) -> list[EntryHash]:
-        """The entries on which these grants at a path hang.
-
-        Of a directory that several nodes have made, each one with a grant: any of them may be removed alone.  A link
-        can stand in the place of what the grants hang on: whoever may write at a path may leave one there.
-        """
-        keys = self._store.keys_at(node.path_id)
-        hashes = {grant.entry.hash for _, grant in ours}
-        hanging = Forest.of(keys, {placed.directory for placed in keys}).hanging
-        return [made for made, entries in hanging.items() if any(entry.hash in hashes for entry in entries)]
-
-    def _removed_grants(
-        self, path: Path, fingerprint: Fingerprint
-    ) -> Mapping[EntryHash, tuple[Authority, set[tuple[Path, Grant]]]]:
-        """A key's grants on what is not at a path any more: by what it was, with the authority there."""
-        removed: dict[EntryHash, tuple[Authority, set[tuple[Path, Grant]]]] = {}
-        for one in lasting_grants(self._store, self._tree):
-            if _names((one.path, one.grant), path, fingerprint):
-                removed.setdefault(one.made, (one.authority, set()))[1].add((path, one.grant))
-        return removed
+    def _placed(self, path: Path, fingerprint: Fingerprint) -> list[PlacedGrant]:
+        """The grants and admits of a key at a path by which it may read."""
+        counting = placed_grants(self._store, self._tree)
+        return [one for one in counting if (one.path, one.grant.fingerprint) == (path, fingerprint)]
 
     def _revoke(
         self,
@@ -278,7 +262,7 @@ class KeyHolder:
         key = self._signer.keys[0]
         former = self._tree.resolver.root_authority()
         gone = {*former.depths, *dropped} - {key.fingerprint}
-        counting = placed_grants(self._store, self._tree)
+        counting = sorted(placed_grants(self._store, self._tree), key=lambda one: _order((one.path, one.grant)))
         if any(one.grant.fingerprint == key.fingerprint and one.grant.quota is not None for one in counting):
             raise NotPermitted("that key is granted with a quota already: make another one with 'basefs genkey'")
         top = self._tree.root
@@ -572,11 +556,6 @@ def _made(node: Node) -> list[EntryHash]:
     # A file's first entry carries its keys through all its writes.
     made = node.outcome.directories if node.is_directory else (node.state.origin,)
     return [hash for hash in made if hash is not None]
-
-
-def _names(granted: tuple[Path, Grant], path: Path, fingerprint: Fingerprint) -> bool:
-    at, grant = granted
-    return (at, grant.fingerprint) == (path, fingerprint)
 
 
 def _granters(granted: Collection[tuple[Path, Grant]], authority: Authority) -> set[Fingerprint]:

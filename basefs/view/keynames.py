@@ -61,7 +61,7 @@ def _distances(authority: Authority, depth: int, root: Authority) -> dict[EntryH
     signers: dict[Fingerprint, int] = {}
     found: dict[EntryHash, int] = {}
     # Those of a granter come behind the grants that make it one.
-    for grant in (*authority.grants, *authority.admits):
+    for grant in authority.in_force:
         signer = grant.entry.fingerprint
         is_above = authority.depths[signer] < depth or root.allows(signer)
         found[grant.entry.hash] = distance = 0 if is_above else signers[signer]

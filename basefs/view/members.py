@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.log.store import Store
+from basefs.view.grants import all_grants
 from basefs.view.invitations import invite_keys
 from basefs.view.permissions import Grant
-from basefs.view.supposing import all_grants
 from basefs.view.tree import Tree
 
 #: Members that one key below `/` lets in, itself included, directly or through others: each costs every node a trust

@@ -10,13 +10,13 @@ from basefs.errors import NotFound
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
-from basefs.log.placement import EntryKind
 from basefs.log.store import Store
 from basefs.path import Path, display
+from basefs.view.grants import placed_grants
 from basefs.view.quotas import Use
 from basefs.view.signer import Signer
 from basefs.view.states import State
-from basefs.view.supposing import lasting_grants, subtree
+from basefs.view.supposing import subtree
 from basefs.view.tree import Tree
 
 #: Nanoseconds: a rename is a link and a removal that one node has signed, in any order, within a minute.  The order of
@@ -188,28 +188,27 @@ class Past:
     def grants(self) -> list[GrantRecord]:
         """Every grant and admit that was ever made, by path and in order of arrival."""
         found = []
-        lasting = {one.grant.entry.hash for one in lasting_grants(self._store, self._tree)}
+        counting = {one.grant.entry.hash: one for one in placed_grants(self._store, self._tree)}
         for path_id in self._store.key_paths():
             path = self._store.paths.path_of(path_id)
-            node = self._tree.find(path)
-            placed = [one.entry for one in self._store.entries_at(path_id) if one.kind is EntryKind.KEY]
-            counting = () if node is None else (*node.authority.grants, *node.authority.admits)
-            in_force = {grant.entry.hash for grant in counting}
-            revoked = {entry.content for entry in placed if entry.action is Action.REVOKE}
-            for entry in placed:
-                # A recovery is followed by a plain grant of its key.
-                if entry.action is not Action.REVOKE and entry.extensions.recovery is None:
-                    key = fingerprint_of(entry.content)
-                    standing = "revoked" if key in revoked else "gone" if node is None else "fallen"
-                    if entry.hash in lasting:
-                        standing = "reads"
-                    depth = None
-                    if node is not None and entry.hash in in_force:
-                        standing = "valid"
-                        depth = node.authority.depths.get(key) if entry.action is Action.GRANT else None
-                    is_limited = entry.extensions.quota is not None
-                    used = self._tree.resolver.quotas.use(key, path_id) if is_limited else None
-                    found.append(GrantRecord(path, entry, key, depth, standing, used))
+            otherwise = "gone" if self._tree.find(path) is None else "fallen"
+            entries = [one.entry for one in self._store.keys_at(path_id)]
+            revoked = {entry.content for entry in entries if entry.action is Action.REVOKE}
+            for entry in entries:
+                if entry.action is Action.REVOKE or entry.extensions.recovery is not None:
+                    # A recovery is followed by a plain grant of its key.
+                    continue
+                key, depth = fingerprint_of(entry.content), None
+                one = counting.get(entry.hash)
+                if one is None:
+                    standing = "revoked" if key in revoked else otherwise
+                else:
+                    standing = "valid" if one.in_force else "reads"
+                    if one.in_force and entry.action is Action.GRANT:
+                        depth = one.authority.depths.get(key)
+                is_limited = entry.extensions.quota is not None
+                used = self._tree.resolver.quotas.use(key, path_id) if is_limited else None
+                found.append(GrantRecord(path, entry, key, depth, standing, used))
         return sorted(found, key=lambda granted: granted.path)
 
 

@@ -107,6 +107,11 @@ class Authority:
 
     __hash__ = None  # type: ignore[assignment]  # compared, never looked up
 
+    @property
+    def in_force(self) -> tuple[Grant, ...]:
+        """The grants and the admits."""
+        return (*self.grants, *self.admits)
+
     def allows(self, fingerprint: Fingerprint) -> bool:
         """Whether a key is valid here."""
         return fingerprint in self.depths
@@ -125,7 +130,7 @@ class Authority:
         if entry.fingerprint != entry.content and not self.allows(entry.fingerprint):
             return True
         # Without any grant or admit of the key it takes nothing, and answers nothing.
-        return all(grant.fingerprint != entry.content for grant in (*self.grants, *self.admits))
+        return all(grant.fingerprint != entry.content for grant in self.in_force)
 
     def extended(self, hanging: Iterable[Entry], depth: int) -> Authority:
         """The authority at a path of this depth, below here, on which these grants, revokes and admits hang."""

@@ -76,8 +76,7 @@ class _Keys:
 
     @classmethod
     def of(cls, store: Store, path_id: int) -> _Keys:
-        keys = store.keys_at(path_id)
-        found = cls(Forest.of(keys, {placed.directory for placed in keys}).hanging, {})
+        found = cls(Forest.of(store.keys_at(path_id)).hanging, {})
         for owner, entries in found.hanging.items():
             revokes = [entry for entry in entries if entry.action is Action.REVOKE]
             made = store.get(owner) if revokes else None

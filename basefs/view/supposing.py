@@ -11,14 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from basefs.log.entries import Entry
-from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.path import Path
 from basefs.view.changes import visible
-from basefs.view.permissions import Authority, Grant
 from basefs.view.resolution import Resolver
 from basefs.view.tree import Node, Tree
-from basefs.view.walk import Forest
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,80 +81,3 @@ def differences(before: dict[Path, Node], after: dict[Path, Node]) -> list[Diffe
                 continue
         found.append(Difference(path, old, new))
     return sorted(found, key=lambda difference: (len(difference.path), difference.path))
-
-
-def grants_in_force(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:
-    """Every grant and admit that counts, with the path on which it hangs."""
-    found = set()
-    for path_id in store.key_paths():
-        path = store.paths.path_of(path_id)
-        node = tree.find(path)
-        if node is not None:
-            here = store.key_hashes_at(path_id)
-            counting = (*node.authority.grants, *node.authority.admits)
-            found |= {(path, grant) for grant in counting if grant.entry.hash in here}
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedGrant:
-    """A grant or admit by which a key may read, and where it hangs.
-
-    Attributes:
-        path: on which it hangs.
-        grant: the grant or admit.
-        made: the entry that made the directory or file on which it hangs.
-        authority: the keys valid there; as if it were there still, where it was removed.
-    """
-
-    path: Path
-    grant: Grant
-    made: EntryHash
-    authority: Authority
-
-
-def lasting_grants(store: Store, tree: Tree) -> list[PlacedGrant]:
-    """Every grant and admit that would count had nothing ever been removed, and does not count now."""
-    found = []
-    #: By the identity of an authority, which many directories of a path may share.
-    known: dict[int, tuple[Authority, dict[EntryHash, Grant]]] = {}
-    for path_id in store.key_paths():
-        path = store.paths.path_of(path_id)
-        node = tree.find(path)
-        shown = () if node is None else (*node.authority.grants, *node.authority.admits)
-        in_force = {grant.entry.hash for grant in shown}
-        keys = store.keys_at(path_id)
-        for made, hanging in Forest.of(keys, {placed.directory for placed in keys}).hanging.items():
-            placed = None if all(entry.hash in in_force for entry in hanging) else store.get(made)
-            if placed is None:
-                continue
-            authority = tree.resolver.lasting_authority(placed)
-            if id(authority) not in known:
-                counting = {grant.entry.hash: grant for grant in (*authority.grants, *authority.admits)}
-                known[id(authority)] = authority, counting
-            counting = known[id(authority)][1]
-            here = (entry.hash for entry in hanging if entry.hash not in in_force)
-            found += [PlacedGrant(path, counting[hash], made, authority) for hash in here if hash in counting]
-    return found
-
-
-def placed_grants(store: Store, tree: Tree) -> list[PlacedGrant]:
-    """Every grant and admit by which a key may read, on what is there and on what was removed (`lasting_grants`)."""
-    found = {one.grant.entry.hash: one for one in lasting_grants(store, tree)}
-    for path_id in store.key_paths():
-        path = store.paths.path_of(path_id)
-        node = tree.find(path)
-        if node is None:
-            continue
-        counting = {grant.entry.hash: grant for grant in (*node.authority.grants, *node.authority.admits)}
-        keys = store.keys_at(path_id)
-        for made, hanging in Forest.of(keys, {placed.directory for placed in keys}).hanging.items():
-            for entry in hanging:
-                if entry.hash in counting:
-                    found[entry.hash] = PlacedGrant(path, counting[entry.hash], made, node.authority)
-    return sorted(found.values(), key=lambda one: (one.path, one.grant.entry.name, one.grant.entry.hash))
-
-
-def all_grants(store: Store, tree: Tree) -> set[tuple[Path, Grant]]:
-    """Every grant and admit by which a key may read, with the path on which it hangs."""
-    return grants_in_force(store, tree) | {(one.path, one.grant) for one in lasting_grants(store, tree)}

@@ -110,11 +110,13 @@ class Forest:
         return found
 
     @classmethod
-    def of(cls, entries: Iterable[Placed], directories: Collection[EntryHash]) -> Forest:
+    def of(cls, entries: Iterable[Placed], directories: Collection[EntryHash] | None = None) -> Forest:
+        """`directories`: the incarnations, `None` for all."""
         forest = cls()
         owners: dict[EntryHash, EntryHash] = {}
         for placed in entries:
-            if placed.directory not in directories or placed.kind is EntryKind.ANNOTATION:
+            is_outside = directories is not None and placed.directory not in directories
+            if is_outside or placed.kind is EntryKind.ANNOTATION:
                 continue
             entry = placed.entry
             if placed.kind is EntryKind.CHILD:
