@@ -11,7 +11,7 @@ One writer, many readers.  Invariants
    decoded or compared under it.
 4. Commits are numbered.  Subscribers are called without the lock, in the order of the numbers, by any thread.
 5. The view is read under the lock, for one path at the most except where everything is listed.  Attributes are cached
-   (`basefs/view/appearance.py`), and what is never changed once it is committed is read from snapshots of the log
+   (`basefs/view/statcache.py`), and what is never changed once it is committed is read from snapshots of the log
    (`basefs/log/snapshots.py`): both without the lock.
 """
 
@@ -61,7 +61,6 @@ from basefs.path import Path, display
 from basefs.replica.applied import Applied
 from basefs.replica.audit import ViewAudit
 from basefs.replica.feed import CommitFeed
-from basefs.view.appearance import Attributes, StatCache
 from basefs.view.author import Author
 from basefs.view.changes import Change, removed_contents
 from basefs.view.draft import Draft
@@ -69,11 +68,12 @@ from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
 from basefs.view.members import NOBODY, MemberGrants, Members, members
 from basefs.view.needs import Needs, QuickLook
+from basefs.view.observed import Version
 from basefs.view.permissions import Grant
 from basefs.view.quotas import Use
 from basefs.view.resolution import Resolver
-from basefs.view.seen import Version
 from basefs.view.signer import Signer
+from basefs.view.statcache import Attributes, StatCache
 from basefs.view.states import Kind, State
 from basefs.view.tree import Node, Tree
 

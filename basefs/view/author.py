@@ -33,11 +33,11 @@ from basefs.log.store import Store
 from basefs.path import Path, check_name, display
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
+from basefs.view.observed import ObservedVersions, Version
 from basefs.view.past import Past
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Use, exceeded
 from basefs.view.revert import Reverter
-from basefs.view.seen import ObservedVersions, Version
 from basefs.view.signer import Signer
 from basefs.view.states import ABSENT, DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Node, Tree
@@ -71,7 +71,7 @@ class Author:
 
     @contextmanager
     def based_on(self, versions: Mapping[Path, Version | None]) -> Iterator[None]:
-        """Inside, changes of these paths follow these versions (`basefs/view/seen.py`); `None`: what is shown now."""
+        """Inside, changes of these paths follow these observed versions; `None`: what is shown now."""
         self._observed.begin(versions)
         try:
             yield

@@ -30,9 +30,9 @@ from basefs.log.verifying import Signed, find_wrong
 from basefs.path import Path
 from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation
-from basefs.view.appearance import Attributes, StatCache
 from basefs.view.author import Author
 from basefs.view.draft import Draft
+from basefs.view.statcache import Attributes, StatCache
 from basefs.view.states import State
 from tests.support.helpers import ROOT_KEY, copy_replica, genesis, make_replica, noise, path, tree_of
 from tests.support.patience import DEADLINE

@@ -1,8 +1,8 @@
 """Drafts: turns the steps of a plan into entries on what the view showed when the changes were made.
 
-What has come to a path since then is no part of that (`basefs/view/seen.py`); the directories above are what they are
-now.  Each draft is in the view before the next one is made (`Replica.commit`), so a step sees what those before it did.
-A step that is refused tells so and does not stop the others.
+What has come to a path since then is no part of that (`basefs/view/observed.py`); the directories above are what they
+are now.  Each draft is in the view before the next one is made (`Replica.commit`), so a step sees what those before it
+did.  A step that is refused tells so and does not stop the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.seen import Version
+from basefs.view.observed import Version
 from basefs.view.states import DIRECTORY_MODE, Kind
 from basefs.view.tree import Node
 

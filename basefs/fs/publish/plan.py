@@ -22,7 +22,7 @@ from basefs.log.content import Content
 from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.replica.replica import Attributes
-from basefs.view.seen import Version
+from basefs.view.observed import Version
 from basefs.view.states import Kind, Owner
 
 #: What is published at once, so that nobody waits for the replica's lock for long: steps, of 1 to 3 ms each, and bytes

@@ -9,7 +9,7 @@ from basefs.errors import NotADirectory
 from basefs.fs.staging.inode import Inode
 from basefs.log.hashes import EntryHash
 from basefs.path import Path
-from basefs.view.seen import Version
+from basefs.view.observed import Version
 from basefs.view.states import Kind
 
 

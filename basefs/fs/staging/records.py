@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgpack
 
 from basefs.path import Path
-from basefs.view.seen import Version
+from basefs.view.observed import Version
 from basefs.view.states import Owner
 
 #: Name, bytes and CRC-32 of a spool file; the last one is `None` where it would take too long to compute.

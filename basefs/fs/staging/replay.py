@@ -30,7 +30,7 @@ from basefs.fs.staging.records import (
 )
 from basefs.log.hashes import EntryHash
 from basefs.path import Path
-from basefs.view.seen import Version
+from basefs.view.observed import Version
 from basefs.view.states import Kind, Owner
 
 #: What a transaction has made of a path: the origin of the file, and the write entry with its content.

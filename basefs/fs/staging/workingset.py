@@ -45,8 +45,8 @@ from basefs.log.hashes import EntryHash
 from basefs.path import Path, check_name, display
 from basefs.replica.replica import Applied, Attributes, Replica
 from basefs.view.changes import removed_origins
+from basefs.view.observed import Version, follow
 from basefs.view.quotas import Use, exceeded
-from basefs.view.seen import Version, follow
 from basefs.view.states import Kind, Owner, State
 
 log = logging.getLogger(__name__)

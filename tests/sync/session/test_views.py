@@ -16,11 +16,11 @@ from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import BlockHash
 from basefs.path import display
+from basefs.replica.audit import OutcomeHashes
 from basefs.replica.replica import LOG_FILE, Replica
 from basefs.sync.session.views import ViewComparison
 from basefs.sync.wire.codec import parse
 from basefs.sync.wire.messages import View, ViewReq
-from basefs.view.shown import OutcomeHashes
 from basefs.view.walk import Outcome
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, copy_replica, in_blocks, make_replica, path
 from tests.sync.helpers import Pair

@@ -14,7 +14,7 @@ from basefs.errors import BaseFSError
 from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.path import Path
-from basefs.view.seen import Version
+from basefs.view.observed import Version
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, Owner
 from basefs.view.tree import Node, Tree

@@ -8,7 +8,7 @@ import pytest
 
 from basefs.errors import NotFound
 from basefs.replica.replica import Replica
-from basefs.view.appearance import StatCache
+from basefs.view.statcache import StatCache
 from tests.support.helpers import ALICE, genesis, make_replica, path
 
 FILE, DIRECTORY, BELOW = path("/f"), path("/d"), path("/d/e")
