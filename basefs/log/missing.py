@@ -75,7 +75,7 @@ class Incomplete:
     held: int
 
 
-class _Survey(NamedTuple):
+class _Coverage(NamedTuple):
     """What is known of a block and all below it.
 
     Attributes:
@@ -109,7 +109,7 @@ class BlockStore:
         self._lacking = 0
         self._withheld = 0
         self.lacks_room = False
-        self._surveys: Remembered[tuple[BlockHash, BlockRole], _Survey] = Remembered(_REMEMBERED)
+        self._coverages: Remembered[tuple[BlockHash, BlockRole], _Coverage] = Remembered(_REMEMBERED)
         #: When the last block came that a list or a write names, and that any wants, UNIX seconds.
         self._moved: Remembered[bytes, float] = Remembered(_REMEMBERED)
         self._moved_at = 0.0
@@ -125,7 +125,7 @@ class BlockStore:
         states = list(self._states.values())
         self._lacking = states.count(WriteState.WANTED)
         self._withheld = states.count(WriteState.WITHHELD)
-        self._surveys.clear()
+        self._coverages.clear()
         self._lacking_sum = None
 
     # -- blocks -------------------------------------------------------------------------------------------------------
@@ -226,10 +226,10 @@ class BlockStore:
         encoded = None if complete else placed.entry.encoded
         if encoded is None:
             return
-        survey = self._survey(encoded.place)
-        if survey.gap is None and survey.length == encoded.length:
+        coverage = self._coverage(encoded.place)
+        if coverage.gap is None and coverage.length == encoded.length:
             return
-        state = WriteState.WITHHELD if survey.gap is not None else WriteState.SPOILED
+        state = WriteState.WITHHELD if coverage.gap is not None else WriteState.SPOILED
         entry = placed.entry.hash
         insert = "INSERT INTO waiting (entry, root, length, state, since) VALUES (?, ?, ?, ?, ?)"
         self._db.execute(insert, (entry, encoded.root, encoded.length, state, now))
@@ -271,8 +271,8 @@ class BlockStore:
         """All that a wanted write lacked has come; returns it if it is complete."""
         query = "SELECT root, length FROM waiting WHERE entry = ?"
         root, length = self._db.execute(query, (entry,)).fetchone()
-        survey = self._survey(Encoded(BlockHash(root), 0, length).place)
-        if survey.gap is not None or survey.length != length:
+        coverage = self._coverage(Encoded(BlockHash(root), 0, length).place)
+        if coverage.gap is not None or coverage.length != length:
             self._set_state(entry, WriteState.SPOILED)
             return []
         self._db.execute("DELETE FROM waiting WHERE entry = ?", (entry,))
@@ -282,28 +282,28 @@ class BlockStore:
 
     # -- what is missing ----------------------------------------------------------------------------------------------
 
-    def _survey(self, place: BlockPlace) -> _Survey:
+    def _coverage(self, place: BlockPlace) -> _Coverage:
         """Look whether a block is here with all that it names; stops at the first one that is missing."""
         size = self._size(place.hash)
         if size is None:
-            return _Survey(place.hash)
+            return _Coverage(place.hash)
         if not place.fits(size):
-            return _Survey(None)
+            return _Coverage(None)
         if place.role not in LISTED:
-            return _Survey(None, size)
+            return _Coverage(None, size)
         key = place.hash, place.role
-        known = self._surveys.get(key)
+        known = self._coverages.get(key)
         if known is not None and (known.gap is None or self._size(known.gap) is None):
             return known
-        found = _Survey(None)
+        found = _Coverage(None)
         places = listed(place, self._data(place.hash))
         for each in places:
-            found = self._survey(each)
+            found = self._coverage(each)
             if found.gap is not None or not found.length:
                 break
         else:
-            found = _Survey(None, length_below(place.role, len(places), found.length))
-        self._surveys.keep(key, found)
+            found = _Coverage(None, length_below(place.role, len(places), found.length))
+        self._coverages.keep(key, found)
         return found
 
     def _expand(self, above: bytes, place: BlockPlace) -> bool:
@@ -314,10 +314,10 @@ class BlockStore:
         if size is not None and place.role not in LISTED:
             return True
         if size is not None:
-            survey = self._survey(place)
-            if survey.gap is None:
+            coverage = self._coverage(place)
+            if coverage.gap is None:
                 # Whole lists may be named over and over.
-                return survey.length > 0
+                return coverage.length > 0
         is_known = self._is_named(place.hash, place.role)
         insert = "INSERT OR IGNORE INTO missing (block, role, above, size, exact, here) VALUES (?, ?, ?, ?, ?, ?)"
         self._db.execute(insert, (place.hash, place.role, above, place.size, place.exact, size is not None))
@@ -467,8 +467,8 @@ class BlockStore:
         size = self._size(place.hash)
         if size is None or not place.fits(size):
             return _Arrived(changed, 0, 0)
-        if place.role is not BlockRole.TOP and (survey := self._survey(place)).length:
-            return _Arrived(changed, size // HASH_SIZE, survey.length)
+        if place.role is not BlockRole.TOP and (coverage := self._coverage(place)).length:
+            return _Arrived(changed, size // HASH_SIZE, coverage.length)
         below = [self._arrived(each, known) for each in listed(place, self._data(place.hash))]
         changed = max([changed, *(each.changed for each in below)])
         return _Arrived(changed, sum(each.blocks for each in below), sum(each.held for each in below))

@@ -49,15 +49,6 @@ class GrantRecord:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An entry, its path, and when it came to this node (UNIX seconds)."""
-
-    path: Path
-    entry: Entry
-    time: float
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
     """The number of an entry in the order of arrival, and when it came to this node (UNIX seconds)."""
 
     sequence: int
@@ -117,12 +108,15 @@ class Past:
         is_whole = entry.action is not Action.MODE or self._store.arrivals.is_end(sequence - 1)
         return sequence - (1 if is_whole or self._store.sequence(entry.parent) != sequence - 1 else 2)
 
-    def latest(self) -> Arrival | None:
-        """The last arrival; `None` in an empty log, or if its row is damaged."""
+    def latest(self) -> tuple[Path, Entry, float] | None:
+        """The entry that came last, with its path and when it came to this node, UNIX seconds.
+
+        `None` in an empty log, or if its row is damaged.
+        """
         placed, when = self._store.latest(), self._store.arrivals.last()
         if placed is None or when is None:
             return None
-        return Arrival(self._store.paths.path_of(placed.path_id), placed.entry, when)
+        return self._store.paths.path_of(placed.path_id), placed.entry, when
 
     def path_of(self, entry: EntryHash) -> Path:
         """The path that an entry belongs to.  Raises `NotFound` for an unknown one."""
@@ -156,10 +150,10 @@ class Past:
                 renamed |= other.entry.action is Action.DELETE and is_together
         return Source(self._store.paths.path_of(placed.path_id), renamed)
 
-    def arrivals(self, entries: Iterable[EntryHash]) -> list[Place]:
+    def arrivals(self, entries: Iterable[EntryHash]) -> list[Arrival]:
         """Where entries stand in the order of arrival.  Raises `NotFound` for an unknown one."""
         sequences = map(self.sequence, entries)
-        return [Place(sequence, self._store.arrivals.time_of(sequence) or 0.0) for sequence in sequences]
+        return [Arrival(sequence, self._store.arrivals.time_of(sequence) or 0.0) for sequence in sequences]
 
     def arrived(self, entry: Entry) -> float:
         """When an entry came to this node, in UNIX seconds; now, if that is damaged.  Raises `NotFound`."""

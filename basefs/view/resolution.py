@@ -291,7 +291,7 @@ class _NotAnswered(Exception):
         self.places = places
 
 
-class _Contributors:
+class _Answers:
     """The contributors below directories, for one question: nothing is forgotten before that is answered."""
 
     def __init__(self, remembered: Remembered[EntryHash, tuple[Authority, dict[Fingerprint, int]]]) -> None:
@@ -363,7 +363,7 @@ class Resolver:
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
         self._contributors: Remembered[EntryHash, tuple[Authority, dict[Fingerprint, int]]] = Remembered(_REMEMBERED)
         #: While they are asked for.
-        self._answers: _Contributors | None = None
+        self._answers: _Answers | None = None
         #: The version of the log in which those are.
         self._version = store.version
 
@@ -663,7 +663,7 @@ class Resolver:
         self._renew()
         if self._answers is not None:
             return self._answers.union(directories)
-        self._answers = _Contributors(self._contributors)
+        self._answers = _Answers(self._contributors)
         try:
             todo = list(directories)
             while todo:
@@ -677,7 +677,7 @@ class Resolver:
         finally:
             self._answers = None
 
-    def _ask_below(self, place: Incarnation, answers: _Contributors) -> Sequence[Incarnation]:
+    def _ask_below(self, place: Incarnation, answers: _Answers) -> Sequence[Incarnation]:
         """Find the contributors below a directory; returns those below it that must be asked first, if any."""
         found: dict[Fingerprint, int] = {}
         first: list[Incarnation] = []

@@ -176,14 +176,15 @@ class LogServices:
         found = self._replica.plan(lambda author: author.past.latest())
         if found is None:
             return None
+        path, entry, arrived = found
         return LatestEntry(
-            path=to_text(found.path),
-            entry=found.entry.hash.hex(),
-            action=self._history.word(found.path, found.entry),
-            key=self._replica.key_names().get(found.entry.fingerprint),
-            fingerprint=found.entry.fingerprint.hex(),
-            time=found.entry.made / 10**9,
-            arrived=found.time,
+            path=to_text(path),
+            entry=entry.hash.hex(),
+            action=self._history.word(path, entry),
+            key=self._replica.key_names().get(entry.fingerprint),
+            fingerprint=entry.fingerprint.hex(),
+            time=entry.made / 10**9,
+            arrived=arrived,
         )
 
     def _live_paths(self, request: ListLivePaths) -> list[LivePath]:
