@@ -27,8 +27,7 @@ from basefs.errors import BaseFSError, NotPermitted, StoreError
 from basefs.gossip.events import Address
 from basefs.gossip.key import KEY_SIZE, SYSTEM, GossipKey
 from basefs.gossip.service import Gossip
-from basefs.log.ed25519 import PUBLIC_KEY_SIZE, is_signed
-from basefs.log.entries import SIGNATURE_SIZE
+from basefs.log.ed25519 import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, is_signed
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.sync.net.keys import exchange_keys

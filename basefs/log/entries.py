@@ -3,7 +3,7 @@
     offset  size     field
     0       1        tag, 0x03: an entry of format 3
     1       28       parent: hash of the parent entry; of the root entry: a random nonce
-    29      8        made: nanoseconds since 1970 at which it was signed, signed big endian; informative only
+    29      8        made: nanoseconds since 1970 at which it was signed, signed big endian
     37      1        action
     38      1 + n    name: length, then bytes ('/' for the root)
             v + n    content: varint length, then bytes
@@ -26,12 +26,12 @@ from basefs import path
 from basefs.errors import InvalidEntry, PathError, UnsupportedEntry
 from basefs.log import varint
 from basefs.log.blocks import MAX_CONTENT_BYTES, Encoded, most_encoded
+from basefs.log.ed25519 import SIGNATURE_SIZE
 from basefs.log.extensions import MAX_EXTENSIONS, NO_EXTENSIONS, Extensions
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
 
 TAG = 0x03
-SIGNATURE_SIZE = 64
 #: Prefix of the signed bytes, so that a signature of an entry is never valid for anything else.
 DOMAIN = b"basefs entry v3\x00"
 
@@ -120,7 +120,8 @@ class Entry:
 
     Attributes:
         parent: hash of the parent entry (28 bytes).
-        made: when it was signed by the signer's clock, nanoseconds since 1970; affects no decision.
+        made: when it was signed by the signer's clock, nanoseconds since 1970; it decides nothing but the order in
+            which a quota counts the entries of one key.
         action: its operation.
         name: last component of the path, or the key's name for grant, revoke and admit; `b"/"` for the root.
         content: depends on the action, see `docs/formats.md`.

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log import varint
-from basefs.log.ed25519 import PUBLIC_KEY_SIZE
+from basefs.log.ed25519 import PUBLIC_KEY_SIZE, SIGNATURE_SIZE
 
 #: Bytes of all extensions of an entry.
 MAX_EXTENSIONS = 1024
-MAX_SIZE = 2**48 - 1
 MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
 
 #: Of a quota.
@@ -35,7 +34,6 @@ _MTIME, _SIZE, _QUOTA, _OPEN, _RECOVERY_KEYS, _RECOVERY = 1, 2, 3, 4, 6, 8
 _TIME = struct.Struct(">q")
 _LIMITS = struct.Struct(">QQ")
 _NUMBER_SIZE = 8
-_SIGNATURE_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class Extensions(NamedTuple):
     """The optional fields of an entry.
 
     Attributes:
-        size: bytes of the file after a write, 0 to `MAX_SIZE`; 0 without one.
+        size: bytes of the file after a write; 0 without one.
         mtime: nanoseconds since 1970, `MIN_TIME` to `MAX_TIME`; `None` without one.
         quota: of a grant; `None` without one.
         unknown: number and value of those that this version does not know, all odd, ascending.
@@ -184,7 +182,7 @@ def _recovery_keys(value: bytes) -> RecoveryKeys:
 
 
 def _recovery(value: bytes) -> Recovery:
-    size = 1 + _SIGNATURE_SIZE
+    size = 1 + SIGNATURE_SIZE
     number, signed = int.from_bytes(value[:_NUMBER_SIZE], "big"), value[_NUMBER_SIZE:]
     count, rest = divmod(len(signed), size)
     if rest or number == 0 or not 0 < count <= MAX_RECOVERY_KEYS:

@@ -65,7 +65,7 @@ class AddResult:
 
     Attributes:
         accepted: how many were new and are in the log now.
-        missing_parents: parents that must come before some of the entries, which were not kept.
+        missing_parents: parents that must come before some of the entries.
         lacks_blocks: whether contents that this call began or continued may lack blocks.
         rejected: one reason for each entry or block that was refused; something known already is not refused.
         strays: how many of them are blocks of no content that is known.  A log may keep those for a while instead.

@@ -1,4 +1,4 @@
-"""Receipts: what a transaction of the log took from a staging area (docs/architecture.md, Durability).
+"""Receipts: what a transaction of the log took from a staging area (docs/fs.md).
 
 The staging area keeps a journal of changes that are not in the log yet.  A transaction that brings some of them into
 the log says so in a receipt, so the two cannot disagree: whatever a crash leaves of either file, what a receipt lists

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log.blocks import MAX_CONTENT_BYTES, Encoded, most_encoded
+from basefs.log.ed25519 import SIGNATURE_SIZE
 from basefs.log.entries import (
     MAX_CONTENT,
     MAX_ENTRY,
-    SIGNATURE_SIZE,
     TAG,
     Action,
     Entry,

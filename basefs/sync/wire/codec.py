@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from basefs.errors import LocalProtocolError, RemoteProtocolError
+from basefs.log.blocks import SYNC_BLOCK_DATA
 from basefs.log.entries import ROOT_NAME, check_name
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
 from basefs.path import Path
 from basefs.sync.wire.limits import (
-    MAX_BLOCK_DATA,
     MAX_BLOCKS,
     MAX_DATA_ITEMS,
     MAX_HASHES,
@@ -331,8 +331,8 @@ def _entries(fields: Fields) -> Entries:
 def _blocks(fields: Fields) -> Blocks:
     _expect(fields, 1, MAX_DATA_ITEMS)
     blocks = tuple(map(decode_bytes, fields))
-    if not all(len(block) <= MAX_BLOCK_DATA for block in blocks):
-        raise RemoteProtocolError(f"a block has 1 to {MAX_BLOCK_DATA} bytes")
+    if not all(len(block) <= SYNC_BLOCK_DATA for block in blocks):
+        raise RemoteProtocolError(f"a block has 1 to {SYNC_BLOCK_DATA} bytes")
     return Blocks(blocks)
 
 

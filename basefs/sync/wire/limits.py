@@ -9,9 +9,6 @@ from dataclasses import dataclass
 
 VERSION = 3
 
-#: Data bytes of the largest block (docs/formats.md, section 5).
-MAX_BLOCK_DATA = 32 * 1024
-
 #: Bytes of a line, without its newline.  A 32 KiB block takes 43.7 KiB in base64 and the longest possible LS 53.6 KiB;
 #: larger means more memory for what a stranger may send before it is judged, smaller would need lists in parts.
 MAX_LINE = 64 * 1024

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from basefs.log.blocks import Encoded
+from basefs.log.blocks import SYNC_BLOCK_DATA, Encoded
 from basefs.log.entries import Action
 from basefs.log.hashes import SUM_MASK, ZERO_HASH, EntryHash, addend, sha224, sum_hash
-from basefs.sync.wire.limits import MAX_BLOCK_DATA
 from tests.support.memory import MemoryLog
 from tests.sync.helpers import KEY, KEYS, ROOT, STRANGER_ROOT, Writer, blocks_of, unsigned
 
@@ -37,7 +36,7 @@ def test_equal_content_is_there_already():
 
 
 def test_block_size():
-    for size, accepted in ((MAX_BLOCK_DATA, 1), (MAX_BLOCK_DATA + 1, 0)):
+    for size, accepted in ((SYNC_BLOCK_DATA, 1), (SYNC_BLOCK_DATA + 1, 0)):
         block = bytes(size)
         named = Encoded(sha224(block), 0, size).encode()
         log = MemoryLog()

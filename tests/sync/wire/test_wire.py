@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import LocalProtocolError, RemoteProtocolError
+from basefs.log.blocks import SYNC_BLOCK_DATA
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
 from basefs.sync.wire import codec as fields
 from basefs.sync.wire.codec import encode, parse
 from basefs.sync.wire.limits import (
-    MAX_BLOCK_DATA,
     MAX_BLOCKS,
     MAX_DATA_ITEMS,
     MAX_HASHES,
@@ -270,9 +270,9 @@ def test_path_length():
 
 
 def test_block_size():
-    assert parse(encode(Blocks((bytes(MAX_BLOCK_DATA),)))[:-1])
+    assert parse(encode(Blocks((bytes(SYNC_BLOCK_DATA),)))[:-1])
     with pytest.raises(RemoteProtocolError):
-        parse(encode(Blocks((bytes(MAX_BLOCK_DATA + 1),)))[:-1])
+        parse(encode(Blocks((bytes(SYNC_BLOCK_DATA + 1),)))[:-1])
 
 
 def test_items_of_a_parcel():
@@ -293,7 +293,7 @@ def test_the_longest_ls_fits_into_a_line():
 
 def test_a_longer_line_is_our_own_fault():
     with pytest.raises(LocalProtocolError):
-        encode(Blocks((bytes(MAX_BLOCK_DATA),) * 2))
+        encode(Blocks((bytes(SYNC_BLOCK_DATA),) * 2))
 
 
 # Any input
