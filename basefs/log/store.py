@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 #: What `placed_of` needs of an entry.
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
+#: The same of entries `e` that are joined with something else.
+_JOINED_COLUMNS = ", ".join(f"e.{column}" for column in ENTRY_COLUMNS.split(", "))
+_LINKS = f"SELECT {_JOINED_COLUMNS} FROM links l JOIN entries e ON e.hash = l.entry"
 #: The fingerprint in an encoded entry, before the signature.
 _SIGNER = "substr(data, -92, 28)"
 #: Hashes looked up at once.
@@ -300,7 +303,7 @@ class Store:
         """The entries of all paths directly below `path` in these incarnations of it, by path; in one query."""
         within, values = _within(directories)
         rows = self._db.execute(
-            "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum, p.name, p.hash FROM paths p "
+            f"SELECT {_JOINED_COLUMNS}, p.name, p.hash FROM paths p "
             f"JOIN entries e ON e.path = p.id WHERE p.parent = ?{within} ORDER BY p.id, e.seq",
             (path_id, *values),
         )
@@ -326,21 +329,11 @@ class Store:
         """The link entries whose target is an entry of this path."""
         if path_id not in self._linked:
             return []
-        rows = self._db.execute(
-            "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum "
-            "FROM links l JOIN entries e ON e.hash = l.entry WHERE l.path = ?",
-            (path_id,),
-        ).fetchall()
-        return self._all_placed(rows)
+        return self._all_placed(self._db.execute(f"{_LINKS} WHERE l.path = ?", (path_id,)))
 
     def links_naming(self, target: EntryHash) -> list[Placed]:
         """The link entries whose target is this entry."""
-        rows = self._db.execute(
-            "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum "
-            "FROM links l JOIN entries e ON e.hash = l.entry WHERE l.target = ?",
-            (target,),
-        ).fetchall()
-        return self._all_placed(rows)
+        return self._all_placed(self._db.execute(f"{_LINKS} WHERE l.target = ?", (target,)))
 
     def is_reverted_to(self, placed: Placed) -> bool:
         """Whether any revert of its path names an entry."""
@@ -349,14 +342,11 @@ class Store:
 
     def links_below(self, path_id: int) -> list[Placed]:
         """The link entries whose target is an entry of any path below this one."""
-        rows = self._db.execute(
+        below = (
             "WITH RECURSIVE below (id) AS (SELECT id FROM paths WHERE parent = ? "
             "UNION ALL SELECT p.id FROM below b JOIN paths p ON p.parent = b.id) "
-            "SELECT e.hash, e.kind, e.path, e.directory, e.data, e.checksum FROM below b JOIN links l ON l.path = b.id "
-            "JOIN entries e ON e.hash = l.entry",
-            (path_id,),
-        ).fetchall()
-        return self._all_placed(rows)
+        )
+        return self._all_placed(self._db.execute(f"{below}{_LINKS} JOIN below b ON l.path = b.id", (path_id,)))
 
     def has_links(self, path_id: int) -> bool:
         """Whether a link entry ever named an entry of this path."""
