@@ -123,8 +123,7 @@ class Crowd:
                 only = _Contributors(depths, min(depths.values()))
             self._counting[hash] = only
         for placed in (*self._forest.heads, *(one for some in self._forest.successors.values() for one in some)):
-            if placed.entry.action is Action.REVERT:
-                self._named.setdefault(EntryHash(placed.entry.content), []).append(placed)
+            _note_revert(self._named, placed)
             if placed.entry.hash in self._counting:
                 self._compare(placed.entry.hash, self._above(placed))
         walk.outcomes.clear()
@@ -151,10 +150,8 @@ class Crowd:
         )
 
     def add(self, placed: Placed) -> Impact:
-        """Take a new entry of the path in."""
+        """Take a new entry of the path in, in one of these incarnations."""
         entry = placed.entry
-        if placed.kind is EntryKind.ANNOTATION or placed.directory not in self.directories:
-            return Impact.TAKEN
         if (
             placed.kind is EntryKind.KEY
             or entry.action is Action.MKDIR
@@ -169,8 +166,7 @@ class Crowd:
         else:
             self._forest.successors.setdefault(entry.parent, []).append(placed)
         self._forest.states[entry.hash] = entry
-        if entry.action is Action.REVERT:
-            self._named.setdefault(EntryHash(entry.content), []).append(placed)
+        _note_revert(self._named, placed)
         changed = self._update_states(placed)
         if changed is None:
             return Impact.ENDS
@@ -283,7 +279,7 @@ class Idlers:
         self._walked = set(walk.states)
         self._named: dict[EntryHash, list[Placed]] = {}
         for placed in (one for some in forest.successors.values() for one in some):
-            self._note_revert(placed)
+            _note_revert(self._named, placed)
         self.looks_below = any(
             found.from_below if found is not None else forest.states[hash].action is Action.MKDIR
             for hash, found in walk.outcomes.items()
@@ -312,14 +308,8 @@ class Idlers:
         """The outcome of the path."""
         return self._outcome
 
-    def _note_revert(self, placed: Placed) -> None:
-        if placed.entry.action is Action.REVERT:
-            self._named.setdefault(EntryHash(placed.entry.content), []).append(placed)
-
     def add(self, placed: Placed) -> Impact:
-        """Take a new entry of the path in."""
-        if placed.kind is EntryKind.ANNOTATION or placed.directory not in self.directories:
-            return Impact.TAKEN
+        """Take a new entry of the path in, in one of these incarnations."""
         if placed.kind is EntryKind.KEY:
             return Impact.IDLE if self._add_key(placed.entry) else Impact.ENDS
         if not self._add_state(placed):
@@ -355,7 +345,7 @@ class Idlers:
         self._authorities[entry.hash] = authority
         if placed.kind is EntryKind.SUCCESSOR:
             self._successors.setdefault(entry.parent, []).append(placed)
-        self._note_revert(placed)
+        _note_revert(self._named, placed)
         return self._pass_on(entry.hash)
 
     def _pass_on(self, hash: EntryHash) -> bool:
@@ -375,6 +365,12 @@ class Idlers:
                 if not is_given:
                     todo.append((one, authority))
         return True
+
+
+def _note_revert(named: dict[EntryHash, list[Placed]], placed: Placed) -> None:
+    """Note what an entry names, if it is a revert."""
+    if placed.entry.action is Action.REVERT:
+        named.setdefault(EntryHash(placed.entry.content), []).append(placed)
 
 
 class Crowds:
@@ -411,12 +407,13 @@ class Crowds:
         if crowd is None:
             return Impact.ENDS
         self._size -= len(crowd)
-        step = crowd.add(placed)
-        if step is not Impact.ENDS:
+        is_outside = placed.kind is EntryKind.ANNOTATION or placed.directory not in crowd.directories
+        impact = Impact.TAKEN if is_outside else crowd.add(placed)
+        if impact is not Impact.ENDS:
             self._known[placed.path_id] = crowd
             self._size += len(crowd)
             self._bound()
-        return step
+        return impact
 
     def outcomes(self) -> list[tuple[int, Outcome | None]]:
         """What is kept, as the ids of the paths with their outcomes."""
