@@ -269,7 +269,15 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
         raise InvalidEntry(f"{action.name.lower()} cannot have a content of {len(content)} bytes")
     if action is Action.WRITE:
         _check_write(content, extensions.size)
-    elif extensions.size:
+    if extensions is not NO_EXTENSIONS:
+        _check_extensions(action, name, extensions)
+    check = _CHECKS.get(action)
+    if check is not None:
+        check(content)
+
+
+def _check_extensions(action: Action, name: bytes, extensions: Extensions) -> None:
+    if extensions.size and action is not Action.WRITE:
         raise InvalidEntry("only a write has a size")
     if extensions.quota is not None and action is not Action.GRANT:
         raise InvalidEntry("only a grant has a quota")
@@ -280,9 +288,6 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
         raise InvalidEntry("only the root entry names recovery keys")
     if extensions.recovery is not None and (action is not Action.GRANT or extensions.quota is not None):
         raise InvalidEntry("only a grant without a quota is a recovery")
-    check = _CHECKS.get(action)
-    if check is not None:
-        check(content)
 
 
 def _check_write(content: bytes, size: int) -> None:
