@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import EntryKind, Placed
-from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT
-from basefs.view.walk import Forest, Outcome, Walk
+from basefs.view.walk import MergedDirectory, Outcome, Walk
 
 #: Entries from which on a path is kept: resolving fewer takes less than a millisecond.
 LEAST = 8
@@ -72,17 +71,13 @@ class Crowd:
     """The entries of one path in some incarnations of its directory.
 
     Attributes:
-        directories: these.
-        authority: the keys valid there.
+        directory: these, with the keys valid there.
     """
 
-    def __init__(
-        self, forest: Forest, walk: Walk, directories: Collection[EntryHash], authority: Authority, *, has_links: bool
-    ) -> None:
-        """`walk`: over the forest; both belong to the crowd from here on.  `has_links`: whether links are among it."""
-        self.directories = tuple(directories)
-        self.authority = authority
-        self._forest = forest
+    def __init__(self, walk: Walk, *, has_links: bool) -> None:
+        """`walk`: belongs to the crowd from here on.  `has_links`: whether links are among it."""
+        self.directory = walk.directory
+        self._forest = walk.forest
         self._walk = walk
         self._has_links = has_links
         #: What reverts name, whether it is here or not -> these reverts.
@@ -94,20 +89,21 @@ class Crowd:
         self._line: list[EntryHash] = []
         self._positions: dict[EntryHash, int] = {}
         #: What one key alone contributes.
-        self._own = {key: _Contributors({key: depth}, depth) for key, depth in authority.depths.items()}
+        self._own = {key: _Contributors({key: depth}, depth) for key, depth in self.directory.authority.depths.items()}
         self._adopt(walk)
 
     @classmethod
-    def of(cls, forest: Forest, walk: Walk, directories: Collection[EntryHash], authority: Authority) -> Crowd | None:
+    def of(cls, walk: Walk) -> Crowd | None:
         """The crowd that a walk has found, `None` where it cannot be kept."""
+        forest = walk.forest
         if not LEAST <= len(forest.states) <= MOST or len(walk.states) != len(forest.states):
             return None
-        if forest.hanging or authority.limits:
+        if forest.hanging or walk.directory.authority.limits:
             return None
         actions = {entry.action for entry in forest.states.values()}
         if Action.MKDIR in actions or (Action.LINK in actions and walk.has_quotas):
             return None
-        return cls(forest, walk, directories, authority, has_links=Action.LINK in actions)
+        return cls(walk, has_links=Action.LINK in actions)
 
     def __len__(self) -> int:
         return len(self._forest.states)
@@ -138,16 +134,9 @@ class Crowd:
         if not self._line:
             return None
         tip = self._forest.states[self._line[-1]]
-        first = self._line[0]
-        return Outcome(
-            self._walk.states[tip.hash],
-            (tip,),
-            (),
-            self.authority,
-            (self.authority,),
-            self._counting[first].depths,
-            first,
-        )
+        first, authority = self._line[0], self.directory.authority
+        state, contributors = self._walk.states[tip.hash], self._counting[first].depths
+        return Outcome(state, (tip,), (), authority, (authority,), contributors, first)
 
     def add(self, placed: Placed) -> Impact:
         """Take a new entry of the path in, in one of these incarnations."""
@@ -252,21 +241,14 @@ class Idlers:
     """A path of any kind, which takes in what counts for nothing there, and ends with any other entry.
 
     Attributes:
-        directories, authority: as of a `Crowd`.
+        directory: as of a `Crowd`.
         looks_below: whether entries below the path may decide its outcome.
     """
 
-    def __init__(
-        self,
-        forest: Forest,
-        walk: Walk,
-        outcome: Outcome | None,
-        directories: Collection[EntryHash],
-        authority: Authority,
-    ) -> None:
-        """`walk`: over the forest, both of which belong to this object from here on; `outcome`: of the path."""
-        self.directories = tuple(directories)
-        self.authority = authority
+    def __init__(self, walk: Walk, outcome: Outcome | None) -> None:
+        """`walk`: belongs to this object from here on; `outcome`: of the path."""
+        forest = walk.forest
+        self.directory = walk.directory
         self._outcome = outcome
         self._successors = forest.successors
         #: Entry -> the keys valid there; where a deleted path begins again, those of before, which are no fewer.
@@ -290,19 +272,13 @@ class Idlers:
         return len(self._authorities) + len(self._owners)
 
     @classmethod
-    def of(
-        cls,
-        forest: Forest,
-        walk: Walk,
-        outcome: Outcome | None,
-        directories: Collection[EntryHash],
-        authority: Authority,
-    ) -> Idlers | None:
+    def of(cls, walk: Walk, outcome: Outcome | None) -> Idlers | None:
         """What a walk has found; `None` where that is not worth the memory."""
+        forest = walk.forest
         count = len(forest.states) + sum(map(len, forest.hanging.values()))
         if not LEAST <= count <= MOST or len(walk.states) != len(forest.states):
             return None
-        return cls(forest, walk, outcome, directories, authority)
+        return cls(walk, outcome)
 
     def outcome(self) -> Outcome | None:
         """The outcome of the path."""
@@ -337,7 +313,7 @@ class Idlers:
     def _add_state(self, placed: Placed) -> bool:
         entry = placed.entry
         self.looks_below |= entry.action is Action.MKDIR
-        authority = self.authority if placed.kind is EntryKind.CHILD else self._authorities.get(entry.parent)
+        authority = self.directory.authority if placed.kind is EntryKind.CHILD else self._authorities.get(entry.parent)
         if entry.action is Action.REVERT:
             authority = self._authorities.get(EntryHash(entry.content), authority)
         if authority is None or authority.allows(entry.fingerprint):
@@ -383,16 +359,13 @@ class Crowds:
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, path_id: int, directories: Collection[EntryHash], authority: Authority) -> Crowd | Idlers | None:
+    def find(self, path_id: int, directory: MergedDirectory) -> Crowd | Idlers | None:
         """What is kept of a path in these incarnations of its directory, with the keys valid there."""
         crowd = self._known.get(path_id)
-        if crowd is None:
-            return None
-        is_same = crowd.authority is authority or crowd.authority == authority
-        if not is_same or crowd.directories != tuple(directories):
-            self.drop(path_id)
-            return None
-        return crowd
+        if crowd is None or crowd.directory == directory:
+            return crowd
+        self.drop(path_id)
+        return None
 
     def keep(self, path_id: int, crowd: Crowd | Idlers) -> None:
         """Keep a path, instead of those that were used least lately."""
@@ -407,7 +380,7 @@ class Crowds:
         if crowd is None:
             return Impact.ENDS
         self._size -= len(crowd)
-        is_outside = placed.kind is EntryKind.ANNOTATION or placed.directory not in crowd.directories
+        is_outside = placed.kind is EntryKind.ANNOTATION or placed.directory not in crowd.directory.mkdirs
         impact = Impact.TAKEN if is_outside else crowd.add(placed)
         if impact is not Impact.ENDS:
             self._known[placed.path_id] = crowd

@@ -6,19 +6,18 @@ It is read from the same two passes that resolve the path, so it always agrees w
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import ZERO_HASH, EntryHash
+from basefs.log.hashes import EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.store import Store
 from basefs.path import Path
-from basefs.view.permissions import Authority
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State
 from basefs.view.tree import Tree
-from basefs.view.walk import Outcome
+from basefs.view.walk import MergedDirectory, Outcome
 
 
 class RevisionStatus(enum.Enum):
@@ -127,17 +126,15 @@ class Survey:
         cls,
         resolver: Resolver,
         entries: Sequence[Placed],
-        directories: Collection[EntryHash],
-        authority: Authority,
-        depth: int,
+        directory: MergedDirectory,
         *,
         is_removed: bool = False,
     ) -> Survey:
         """Look at a path; arguments as for `Resolver.path`."""
-        outcome, walk = resolver.survey(entries, directories, authority, depth)
+        outcome, walk = resolver.survey(entries, directory)
 
         def resolve(some: Sequence[Placed]) -> Outcome | None:
-            return resolver.path(some, directories, authority, depth)
+            return resolver.path(some, directory)
 
         return cls(entries, outcome, walk.states, walk.outcomes, is_removed, resolve, over=frozenset(walk.over))
 
@@ -351,27 +348,25 @@ def survey(store: Store, tree: Tree, path: Path) -> Survey | None:
 def _survey(store: Store, tree: Tree, path: Path, entries: Sequence[Placed]) -> Survey:
     resolver = tree.resolver
     if not path:
-        return Survey.of(resolver, entries, (EntryHash(ZERO_HASH),), resolver.root_authority(), 0)
+        return Survey.of(resolver, entries, resolver.root_directory())
     above = tree.find(path[:-1])
     if above is not None and above.is_directory:
-        return Survey.of(resolver, entries, above.outcome.directories, above.authority, len(path))
+        return Survey.of(resolver, entries, above.outcome.as_directory(len(path)))
     gone = removed(store, tree, path[:-1])
     if gone is None:
         # Something else has won against the directory, and with it against everything in it.
         return Survey(entries, None, {}, {})
-    return Survey.of(resolver, entries, *gone, len(path), is_removed=True)
+    return Survey.of(resolver, entries, gone, is_removed=True)
 
 
-def removed(store: Store, tree: Tree, path: Path) -> tuple[Collection[EntryHash], Authority] | None:
-    """The mkdir entries of a directory that is gone, and the keys valid in it; `None` if it was not removed."""
+def removed(store: Store, tree: Tree, path: Path) -> MergedDirectory | None:
+    """The directory that was at a path and is gone; `None` if it was not removed."""
     live = next(depth for depth in range(len(path), -1, -1) if tree.find(path[:depth]) is not None)
     above = tree.find(path[:live])
-    found: tuple[Collection[EntryHash], Authority] | None = None
-    if above is not None and above.is_directory:
-        found = above.outcome.directories, above.authority
+    found = None if above is None or not above.is_directory else above.outcome.as_directory(live + 1)
     for depth in range(live + 1, len(path) + 1):
         path_id = store.paths.id_of(path[:depth])
         if path_id is None or found is None:
             return None
-        found = tree.resolver.removed(store.entries_at(path_id), *found, depth)
+        found = tree.resolver.removed(store.entries_at(path_id), found)
     return found

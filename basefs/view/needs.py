@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
 
 from basefs.errors import IncompleteContent
 from basefs.log.contents import Contents
@@ -20,24 +19,15 @@ from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.path import Path
 from basefs.view.history import removed
-from basefs.view.permissions import Authority
 from basefs.view.resolution import Resolver
 from basefs.view.tree import Tree
-from basefs.view.walk import Forest, Outcome, Walk
+from basefs.view.walk import Forest, MergedDirectory, Outcome, Walk
 
 #: Directories and keys of which a quick look is remembered, some 250 bytes each.
 _REMEMBERED = 4096
 #: Seconds that quick looks may take together after a pause, and their share of the time.
 _LOOKS_AT_ONCE = 0.25
 _LOOKS_SHARE = 0.2
-
-
-class _Context(NamedTuple):
-    """Incarnations of a directory, the keys valid in it, and the depth of what is in it."""
-
-    directories: Collection[EntryHash]
-    authority: Authority
-    depth: int
 
 
 class QuickLook:
@@ -140,8 +130,8 @@ class Needs:
         """The writes that the entries which count at a path show."""
         shown: set[EntryHash] = set()
         entries = self._store.entries_at(path_id)
-        for context in self._contexts(path_id, entries):
-            walk = Walk(self._whole, Forest.of(entries, context.directories), context.authority, context.depth)
+        for directory in self._directories(path_id, entries):
+            walk = Walk(self._whole, Forest.of(entries, directory.mkdirs), directory)
             for hash, outcome in walk.outcomes.items():
                 if outcome is not None:
                     shown.update(
@@ -155,8 +145,8 @@ class Needs:
         except IncompleteContent:
             return None
 
-    def _contexts(self, path_id: int, entries: Collection[Placed]) -> Iterator[_Context]:
-        """The directories in which the path may be looked at, and the keys valid there.
+    def _directories(self, path_id: int, entries: Collection[Placed]) -> Iterator[MergedDirectory]:
+        """The directories in which the path may be looked at.
 
         Each incarnation by itself, as for the file of a hard link; and the one that shows, or would if all contents
         were here, which may be merged of several, or was removed.
@@ -165,17 +155,17 @@ class Needs:
         path = self._store.paths.path_of(path_id)
         for directory, placed in {placed.directory: placed for placed in entries}.items():
             if directory == ZERO_HASH:
-                yield _Context((directory,), resolver.root_authority(), 0)
+                yield resolver.root_directory()
             else:
-                yield _Context((directory,), resolver.authority_above(placed), len(path))
+                yield MergedDirectory((directory,), resolver.authority_above(placed), len(path))
         if path:
             above = self._tree.find(path[:-1])
             outcomes = [self._outcome(path[:-1]), None if above is None else above.outcome]
             for outcome in outcomes:
                 if outcome is not None and outcome.directories:
-                    yield _Context(outcome.directories, outcome.authority, len(path))
+                    yield outcome.as_directory(len(path))
             if above is None and (gone := removed(self._store, self._tree, path[:-1])) is not None:
-                yield _Context(*gone, len(path))
+                yield gone
 
     def _outcome(self, path: Path) -> Outcome | None:
         """What would be at a path if all contents were here."""
@@ -188,6 +178,6 @@ class Needs:
             at = row.id
             if at not in self._outcomes:
                 above, entries = outcome, self._store.entries_at(at, outcome.directories)
-                self._outcomes[at] = self._whole.path(entries, above.directories, above.authority, depth)
+                self._outcomes[at] = self._whole.path(entries, above.as_directory(depth))
             outcome = self._outcomes[at]
         return outcome

@@ -14,7 +14,7 @@ from basefs.log.placement import EntryKind, Placed
 from basefs.log.store import Store
 from basefs.path import Path
 from basefs.view.tree import Node, Tree
-from basefs.view.walk import Outcome
+from basefs.view.walk import MergedDirectory, Outcome
 
 #: The entries that made a path what it was: those with which its merged branches ended, and of a hard link behind its
 #: own the one with which the file ended that it names.  Nothing where nothing was.
@@ -103,5 +103,5 @@ class ObservedVersions:
         version = self._versions[node.path_id]
         placed = [one for hash in version or (node.outcome.tips[0].hash,) if (one := self._store.get(hash)) is not None]
         resolver, entries = self._tree.resolver, self._store.entries_at(node.path_id)
-        directories = {one.directory for one in placed}
-        return resolver.past(entries, directories, above.authority, len(path), version or None)
+        directory = MergedDirectory(tuple({one.directory for one in placed}), above.authority, len(path))
+        return resolver.past(entries, directory, version or None)

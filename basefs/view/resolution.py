@@ -22,13 +22,22 @@ from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
-from basefs.view.walk import LINKABLE, Below, FilesAlone, Forest, Incarnation, Outcome, Unproven, Walk, unite
+from basefs.view.walk import (
+    LINKABLE,
+    Below,
+    FilesAlone,
+    Forest,
+    Incarnation,
+    MergedDirectory,
+    Outcome,
+    Unproven,
+    Walk,
+    unite,
+)
 
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
 MAX_LINK_HOPS = 16
-#: The directories that hold the root directory.
-ROOT_DIRECTORIES = (EntryHash(ZERO_HASH),)
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
 #: Files whose walks are remembered, for as long as the log stays as it is.
@@ -401,81 +410,72 @@ class Resolver:
         above = write.above if write.path_id == NEW_PATH else write.path_id
         return self.quotas.fits(entry.fingerprint, above, limits, Use(entry.size, 1))
 
+    def root_directory(self) -> MergedDirectory:
+        """What holds the root directory."""
+        return MergedDirectory((EntryHash(ZERO_HASH),), self.root_authority(), 0)
+
     def root(self) -> Outcome:
         """The outcome of the root directory."""
         return self.root_crowd()[0]
 
     def root_crowd(self) -> tuple[Outcome, Crowd | Idlers | None]:
         """`crowd` for the root directory."""
-        entries = self._store.entries_at(ROOT_PATH_ID)
-        outcome, crowd = self.crowd(entries, ROOT_DIRECTORIES, self.root_authority(), 0)
+        outcome, crowd = self.crowd(self._store.entries_at(ROOT_PATH_ID), self.root_directory())
         assert outcome is not None, "the root key is always valid, so the root is always there"
         return outcome, crowd
 
-    def path(
-        self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
-    ) -> Outcome | None:
+    def path(self, entries: Sequence[Placed], directory: MergedDirectory) -> Outcome | None:
         """The outcome of a path.
 
         Args:
             entries: all entries of the path, parents first.
-            directories: the mkdir entries of the (merged) directory that holds it.
-            authority: the keys valid at that directory.
-            depth: number of components of the path.
+            directory: that holds it.
 
         Returns `None` where no entry counts; a deleted path has an outcome with an absent state.
         """
-        forest = Forest.of(entries, directories)
-        return self._result(forest, Walk(self, forest, authority, depth), authority, depth) if forest.heads else None
+        forest = Forest.of(entries, directory.mkdirs)
+        return self._result(Walk(self, forest, directory)) if forest.heads else None
 
     @staticmethod
-    def _result(forest: Forest, walk: Walk, authority: Authority, depth: int) -> Outcome | None:
+    def _result(walk: Walk) -> Outcome | None:
         outcome = walk.choose([walk.outcomes[head.entry.hash] for head in walk.order_heads()])
-        if outcome is not None and len(outcome.directories) > 1:
-            hanging = [entry for mkdir in outcome.directories for entry in forest.hanging.get(mkdir, ())]
-            outcome = outcome._replace(authority=authority.extended(hanging, depth))
+        if outcome is None:
+            return None
+        if len(outcome.directories) > 1:
+            outcome = outcome._replace(authority=walk.united(outcome.directories))
         # Changes below a directory that is not shown are looked at in any case.  A revert can show the directory of a
         # branch that does not count yet.
-        if outcome is not None and not walk.decided_below.isdisjoint(outcome.directories):
+        if not walk.decided_below.isdisjoint(outcome.directories):
             outcome = outcome._replace(from_below=True)
-        if outcome is not None and forest.hanging:
+        if walk.forest.hanging:
             elsewhere = walk.keys() - outcome.authority.depths.keys()
             outcome = outcome._replace(elsewhere=frozenset(elsewhere)) if elsewhere else outcome
         return outcome
 
     def crowd(
-        self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
+        self, entries: Sequence[Placed], directory: MergedDirectory
     ) -> tuple[Outcome | None, Crowd | Idlers | None]:
         """What `path` returns, and the path in the form in which it takes more entries in, if it is to be kept."""
-        forest = Forest.of(entries, directories)
+        forest = Forest.of(entries, directory.mkdirs)
         if not forest.heads:
             return None, None
-        walk = Walk(self, forest, authority, depth)
-        outcome = self._result(forest, walk, authority, depth)
-        crowd = Crowd.of(forest, walk, directories, authority)
-        return outcome, crowd or Idlers.of(forest, walk, outcome, directories, authority)
+        walk = Walk(self, forest, directory)
+        outcome = self._result(walk)
+        return outcome, Crowd.of(walk) or Idlers.of(walk, outcome)
 
-    def survey(
-        self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
-    ) -> tuple[Outcome | None, Walk]:
+    def survey(self, entries: Sequence[Placed], directory: MergedDirectory) -> tuple[Outcome | None, Walk]:
         """What `path` returns, and the walk over the path."""
-        forest = Forest.of(entries, directories)
-        walk = Walk(self, forest, authority, depth)
-        return self._result(forest, walk, authority, depth), walk
+        walk = Walk(self, Forest.of(entries, directory.mkdirs), directory)
+        return self._result(walk), walk
 
     def past(
-        self,
-        entries: Sequence[Placed],
-        directories: Collection[EntryHash],
-        authority: Authority,
-        depth: int,
-        tips: Sequence[EntryHash] | None,
+        self, entries: Sequence[Placed], directory: MergedDirectory, tips: Sequence[EntryHash] | None
     ) -> Outcome | None:
         """The outcome of a path when its branches ended with these entries; other arguments as for `path`.
 
         Without any: when nothing was there last, `None` if something always was.
         """
-        walk = Walk(self, Forest.of(entries, directories), authority, depth)
+        walk = Walk(self, Forest.of(entries, directory.mkdirs), directory)
         if tips is None:
             return walk.last_absence()
         ends = [end for tip in tips if (end := walk.end(tip)) is not None]
@@ -487,21 +487,18 @@ class Resolver:
             directories=tuple(mkdir for end in ends for mkdir in end.directories),
         )
 
-    def removed(
-        self, entries: Sequence[Placed], directories: Collection[EntryHash], authority: Authority, depth: int
-    ) -> tuple[Collection[EntryHash], Authority] | None:
-        """The mkdir entries of a directory that was removed, and the keys valid in it then; arguments as for `path`.
+    def removed(self, entries: Sequence[Placed], directory: MergedDirectory) -> MergedDirectory | None:
+        """The directory that a path was before it was removed; arguments as for `path`.
 
         `None` where no branch ends as a directory that was removed.
         """
-        forest = Forest.of(entries, directories)
-        deleted = dict(Walk(self, forest, authority, depth, below=Below.LIFE_LATER).deleted)
-        if len(deleted) > 1:
-            hanging = [entry for mkdir in deleted for entry in forest.hanging.get(mkdir, ())]
-            authority = authority.extended(hanging, depth)
-        else:
-            authority = next(iter(deleted.values()), authority)
-        return (tuple(deleted), authority) if deleted else None
+        walk = Walk(self, Forest.of(entries, directory.mkdirs), directory, below=Below.LIFE_LATER)
+        deleted = dict(walk.deleted)
+        if not deleted:
+            return None
+        mkdirs = tuple(deleted)
+        authority = walk.united(mkdirs) if len(mkdirs) > 1 else deleted[mkdirs[0]]
+        return MergedDirectory(mkdirs, authority, directory.depth + 1)
 
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
@@ -598,8 +595,8 @@ class Resolver:
         led = basis, hops if basis is not None else 0
         walk = files.walks.get(led)
         if walk is None:
-            authority, depth = self._ancestry.authority(placed, self.root_authority())
-            walk = Walk(self, files.forest, authority, depth, files=FilesAlone(basis, hops + 1))
+            directory = MergedDirectory((placed.directory,), *self._ancestry.authority(placed, self.root_authority()))
+            walk = Walk(self, files.forest, directory, files=FilesAlone(basis, hops + 1))
             files.walks[led] = walk
         return walk
 
@@ -648,11 +645,12 @@ class Resolver:
     def _walks_below(
         self, mkdir: EntryHash, authority: Authority, depth: int, below: Below, *, unlimited: bool = False
     ) -> Iterator[tuple[Outcome | None, Walk]]:
+        directory = MergedDirectory((mkdir,), authority, depth + 1)
         for entries in self._entries_in(mkdir):
-            forest = Forest.of(entries, (mkdir,))
+            forest = Forest.of(entries, directory.mkdirs)
             if forest.heads:
-                walk = Walk(self, forest, authority, depth + 1, below=below, unlimited=unlimited)
-                yield self._result(forest, walk, authority, depth + 1), walk
+                walk = Walk(self, forest, directory, below=below, unlimited=unlimited)
+                yield self._result(walk), walk
 
     def contributors_below(self, directories: Collection[Incarnation]) -> dict[Fingerprint, int]:
         """The keys valid now that signed anything below any of these directories, with their authority.
@@ -688,16 +686,16 @@ class Resolver:
             if known is not None:
                 unite(found, known)
                 continue
+            merged = MergedDirectory((directory.mkdir,), directory.authority, directory.depth + 1)
             for entries in self._entries_in(directory.mkdir):
                 try:
-                    outcome = self.path(entries, (directory.mkdir,), directory.authority, directory.depth + 1)
+                    outcome = self.path(entries, merged)
                 except _NotAnswered as question:
                     first += question.places
                     continue
                 if outcome is not None:
                     unite(found, outcome.contributors)
-                    keys, depth = outcome.authority, directory.depth + 1
-                    todo.extend(Incarnation(mkdir, keys, depth) for mkdir in outcome.directories)
+                    todo.extend(Incarnation(mkdir, outcome.authority, merged.depth) for mkdir in outcome.directories)
         if not first:
             answers.note(place, found)
         return first

@@ -253,7 +253,7 @@ class Reverter:
         above, path_id = tree.find(path[:-1]), self._store.paths.id_of(path)
         assert above is not None and path_id is not None, "the path is live"
         found = self._store.entries_at(path_id)
-        removal = tree.resolver.past(found, above.outcome.directories, above.authority, len(path), None)
+        removal = tree.resolver.past(found, above.outcome.as_directory(len(path)), None)
         if removal is None:
             return [] if visible(now.state) == visible(then.state) else self._modes(path, now, then.state)
         return [entry for tip in then.tips for entry in self._restore(path, removal, self._made(tip), then.state)]

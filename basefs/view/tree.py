@@ -27,9 +27,9 @@ from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
 from basefs.view.crowd import Crowd, Crowds, Idlers, Impact
 from basefs.view.permissions import Authority
-from basefs.view.resolution import ROOT_DIRECTORIES, Resolver
+from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State, step
-from basefs.view.walk import Outcome
+from basefs.view.walk import MergedDirectory, Outcome
 
 #: Files whose links are remembered.
 _REMEMBERED_FILES = 1024
@@ -241,15 +241,16 @@ class Tree:
 
     def _load(self, node: Node) -> dict[bytes, Node]:
         children = {}
-        depth = self._depth(node) + 1
-        for row, entries in self._store.entries_under(node.path_id, node.outcome.directories).items():
-            outcome = self.resolver.path(entries, node.outcome.directories, node.authority, depth)
+        directory = self._inside(node)
+        for row, entries in self._store.entries_under(node.path_id, directory.mkdirs).items():
+            outcome = self.resolver.path(entries, directory)
             if outcome is not None and outcome.state.kind is not Kind.ABSENT:
                 children[row.name] = Node(row.name, row.id, outcome)
         return children
 
-    def _depth(self, node: Node) -> int:
-        return len(self._store.paths.path_of(node.path_id))
+    def _inside(self, node: Node) -> MergedDirectory:
+        """A directory, for the paths in it.  Grants on one of these do not affect the others."""
+        return node.outcome.as_directory(len(self._store.paths.path_of(node.path_id)) + 1)
 
     def absent(self, directory: Node, name: bytes) -> Outcome | None:
         """The last outcome of a name without a live path, so that a new entry can follow its delete; `None` if none."""
@@ -503,7 +504,7 @@ class Tree:
         node.children = None
 
     def _refresh_root(self, *, is_idle: bool = False) -> _Effect:
-        known = self._crowds.find(ROOT_PATH_ID, ROOT_DIRECTORIES, self.resolver.root_authority())
+        known = self._crowds.find(ROOT_PATH_ID, self.resolver.root_directory())
         if is_idle and known is not None:
             return _Effect.NONE
         outcome, crowd = self.resolver.root_crowd()
@@ -666,27 +667,23 @@ class Tree:
 
     def _resolve(self, directory: Node, path_id: int, entries: list[Placed] | None = None) -> Outcome | None:
         """The outcome of a path below `directory`; `entries`: all entries of the path, if the caller has them."""
+        inside = self._inside(directory)
         return self.resolver.path(
-            self._store.entries_at(path_id, directory.outcome.directories) if entries is None else entries,
-            directory.outcome.directories,
-            # Grants on a path do not affect its neighbours, so only the directory's own grants count.
-            directory.authority,
-            self._depth(directory) + 1,
+            self._store.entries_at(path_id, inside.mkdirs) if entries is None else entries, inside
         )
 
     def _crowd_of(self, directory: Node, path_id: int) -> Crowd | Idlers | None:
-        return self._crowds.find(path_id, directory.outcome.directories, directory.authority)
+        return self._crowds.find(path_id, self._inside(directory))
 
     def _resolve_crowd(self, path: Path, directory: Node, path_id: int) -> Outcome | None:
         """`_resolve`, of a path at which more entries may come."""
-        directories, authority = directory.outcome.directories, directory.authority
-        crowd = self._crowd_of(directory, path_id)
+        inside = self._inside(directory)
+        crowd = self._crowds.find(path_id, inside)
         if crowd is not None:
             # What else the transaction has changed may end the crowd, and the path is then resolved.
             return crowd.outcome()
         self._resolved.add(path)
-        entries = self._store.entries_at(path_id, directories)
-        outcome, crowd = self.resolver.crowd(entries, directories, authority, self._depth(directory) + 1)
+        outcome, crowd = self.resolver.crowd(self._store.entries_at(path_id, inside.mkdirs), inside)
         if crowd is not None:
             self._crowds.keep(path_id, crowd)
         return outcome

@@ -66,11 +66,29 @@ class Outcome(NamedTuple):
     from_below: bool = False
     elsewhere: frozenset[Fingerprint] = frozenset()
 
+    def as_directory(self, depth: int) -> MergedDirectory:
+        """The directory that the path is, for the paths in it; these have so many components."""
+        return MergedDirectory(self.directories, self.authority, depth)
+
     @property
     def rank(self) -> tuple[int, int, EntryHash]:
         """The value that rules 2 to 4 compare; the highest wins."""
         best = min(self.contributors.values(), default=_NO_AUTHORITY)
         return -best, len(self.contributors), self.first
+
+
+class MergedDirectory(NamedTuple):
+    """The directory that holds a path: some incarnations of it, as one.
+
+    Attributes:
+        mkdirs: their entries.
+        authority: the keys valid in it.
+        depth: number of components of the paths in it.
+    """
+
+    mkdirs: tuple[EntryHash, ...]
+    authority: Authority
+    depth: int
 
 
 def unite(into: dict[Fingerprint, int], contributors: Mapping[Fingerprint, int]) -> None:
@@ -218,14 +236,18 @@ class OtherPaths(Protocol):
 
 
 class Walk:
-    """The two passes over one forest."""
+    """The two passes over one forest.
+
+    Attributes:
+        forest: the entries of the path.
+        directory: that holds it.
+    """
 
     def __init__(
         self,
         others: OtherPaths,
         forest: Forest,
-        authority: Authority,
-        depth: int,
+        directory: MergedDirectory,
         *,
         files: FilesAlone | None = None,
         below: Below = Below.NOW,
@@ -237,8 +259,9 @@ class Walk:
         valid.
         """
         self._others = others
-        self._forest = forest
-        self._depth = depth
+        self.forest = forest
+        self.directory = directory
+        self._depth = directory.depth
         self._below = below
         self._unlimited = unlimited
         #: What it has not asked for: directories that were removed, which live if anything does in them, and others.
@@ -254,7 +277,7 @@ class Walk:
         self._order: list[Placed] = []
         #: Of a walk over files: whether they depend on a hard link.
         self.depends_on_link = files is not None and files.basis is not None
-        self._base = authority
+        self._base = directory.authority
         self._files = files
         #: Of a walk over files: entry -> the files that its path was before, the last one first: the origin of each,
         #: and its last entry.
@@ -274,9 +297,14 @@ class Walk:
         """Whether any key was ever granted with a quota."""
         return self._others.has_quotas
 
+    def united(self, mkdirs: Iterable[EntryHash]) -> Authority:
+        """The keys valid at a directory that these entries of the path have made, with what hangs on each of them."""
+        hanging = [entry for mkdir in mkdirs for entry in self.forest.hanging.get(mkdir, ())]
+        return self._base.extended(hanging, self._depth)
+
     def order_heads(self) -> list[Placed]:
         """The heads that the forward pass reached."""
-        return [head for head in self._forest.heads if head.entry.hash in self.outcomes]
+        return [head for head in self.forest.heads if head.entry.hash in self.outcomes]
 
     def keys(self) -> set[Fingerprint]:
         """The keys that are valid behind any entry."""
@@ -285,7 +313,7 @@ class Walk:
         return {key for authority in distinct.values() for key in authority.depths}
 
     def _forward(self) -> None:
-        todo: list[tuple[Placed, State, Authority]] = [(head, ABSENT, self._base) for head in self._forest.heads]
+        todo: list[tuple[Placed, State, Authority]] = [(head, ABSENT, self._base) for head in self.forest.heads]
         #: Entry -> the reverts that name it, and that this pass has reached before it.  Every wait ends: an entry holds
         #: the hashes of its parent and of what it names, so none of these comes behind it.
         waiting: dict[EntryHash, list[tuple[Placed, State, Authority]]] = {}
@@ -298,11 +326,11 @@ class Walk:
             here = inherited
             if entry.action is Action.REVERT:
                 target = EntryHash(entry.content)
-                if target in self._forest.states and target not in self.states:
+                if target in self.forest.states and target not in self.states:
                     waiting.setdefault(target, []).append((placed, before, inherited))
                     continue
                 here = self.authorities.get(target, inherited)
-            elif hanging := self._forest.hanging.get(entry.hash):
+            elif hanging := self.forest.hanging.get(entry.hash):
                 here = inherited.extended(hanging, self._depth)
             state = self.state_after(placed, before)
             self.states[entry.hash] = state
@@ -310,7 +338,7 @@ class Walk:
                 self._note_file(placed, before)
             self.authorities[entry.hash] = here
             self._order.append(placed)
-            todo.extend((successor, state, here) for successor in self._forest.successors.get(entry.hash, ()))
+            todo.extend((successor, state, here) for successor in self.forest.successors.get(entry.hash, ()))
             todo.extend(waiting.pop(entry.hash, ()))
 
     def _note_file(self, placed: Placed, before: State) -> None:
@@ -356,7 +384,7 @@ class Walk:
 
         Those that bring it back are among these, since all names of a file have one inode number, and show the same.
         """
-        for successor in self._forest.successors.get(entry.hash, ()):
+        for successor in self.forest.successors.get(entry.hash, ()):
             if self._files is None or successor.entry.action in SAME_FILE:
                 yield successor.entry.hash
         yield from self._revived.get(entry.hash, ())
@@ -452,7 +480,7 @@ class Walk:
 
     def end(self, hash: EntryHash) -> Outcome | None:
         """The outcome if the path ended with this entry, for any contributor; `None` if it is not of this path."""
-        entry, state = self._forest.states.get(hash), self.states.get(hash)
+        entry, state = self.forest.states.get(hash), self.states.get(hash)
         if entry is None or state is None:
             return None
         authority = self.authorities[hash]
@@ -468,7 +496,7 @@ class Walk:
         while entry is not None:
             if self.states[entry.hash].kind is Kind.ABSENT:
                 return self.end(entry.hash)
-            entry = self._forest.states.get(entry.parent)
+            entry = self.forest.states.get(entry.parent)
         return None
 
     def _is_valid(self, entry: Entry, authority: Authority) -> bool:
@@ -476,7 +504,7 @@ class Walk:
 
     def _carries_keys(self, entry: Entry, authority: Authority) -> bool:
         """Whether a valid key without a quota hangs a grant or revoke on an entry."""
-        return any(authority.may_grant(key.fingerprint) for key in self._forest.hanging.get(entry.hash, ()))
+        return any(authority.may_grant(key.fingerprint) for key in self.forest.hanging.get(entry.hash, ()))
 
     def _is_built_upon(self, entry: Entry, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
