@@ -56,12 +56,13 @@ class Contents:
     Attributes:
         lock: serialises the use of the log.
         lineages: the lineage of each content.
+        cache: where materialised contents are.
     """
 
     def __init__(self, store: ContentSource, cache: ContentCache, lock: AbstractContextManager[object]) -> None:
         """`lock` must be one that its holder may take again."""
         self._store = store
-        self._cache = cache
+        self.cache = cache
         self.lock = lock
         self.lineages = Lineages(store, lock)
         #: Large contents that a thread is materialising; others wait for it.
@@ -88,7 +89,7 @@ class Contents:
 
     def open_small(self, write: EntryHash) -> Content | None:
         """A content in memory, or one that is small enough to look all up at once; else `None`.  Raises as `open`."""
-        cached = self._cache.get(write, only_memory=True)
+        cached = self.cache.get(write, only_memory=True)
         if cached is not None:
             return BytesContent(cached)
         self._check_readable(write)
@@ -97,7 +98,7 @@ class Contents:
         return None if found is None else self._follow(write, *found)
 
     def _check_readable(self, write: EntryHash) -> None:
-        reason = self._cache.unreadable.get(write)
+        reason = self.cache.unreadable.get(write)
         if reason is not None:
             raise UnreadableContent(reason)
 
@@ -110,8 +111,8 @@ class Contents:
             f"the content of {name!r} at entry {write.hex()[:12]} cannot be read, {why}: write the file again, or "
             "restore an earlier version, which 'basefs log' lists"
         )
-        if write not in self._cache.unreadable:
-            self._cache.unreadable.keep(write, reason)
+        if write not in self.cache.unreadable:
+            self.cache.unreadable.keep(write, reason)
             log.error("%s", reason)
         return UnreadableContent(reason)
 
@@ -154,7 +155,7 @@ class Contents:
             finally:
                 before.close()
         if steps and isinstance(content, BytesContent):
-            self._cache.put(write, content.whole(), on_disk=len(steps) > MIN_CACHED_DELTAS)
+            self.cache.put(write, content.whole(), on_disk=len(steps) > MIN_CACHED_DELTAS)
         return content
 
     def _steps(self, write: EntryHash) -> tuple[list[_Step], Content]:
@@ -162,14 +163,14 @@ class Contents:
         steps: list[_Step] = []
         hash: EntryHash | None = write
         while hash is not None:
-            cached = self._cache.get(hash)
+            cached = self.cache.get(hash)
             if cached is not None:
                 return steps, BytesContent(cached)
             with self.lock:
                 placed = self._whole(self._store.get(hash), write)
                 keyframe = is_keyframe(placed.entry)
                 base = None if keyframe else self.lineages.base(placed)
-            if placed.entry.size > LARGE_CONTENT and (file := self._cache.open_file(hash)) is not None:
+            if placed.entry.size > LARGE_CONTENT and (file := self.cache.open_file(hash)) is not None:
                 return steps, file
             encoded = placed.entry.encoded
             pieces = iter(()) if encoded is None else self.lineages.encoded(encoded)
@@ -186,7 +187,7 @@ class Contents:
         room, total = _ALL_BLOCKS_AT_ONCE, 0
         hash: EntryHash | None = write
         while hash is not None:
-            cached = self._cache.get(hash, only_memory=True)
+            cached = self.cache.get(hash, only_memory=True)
             if cached is not None:
                 is_few = len(steps) + self.lineages.deltas(hash) <= MOST_DELTAS
                 return (steps, BytesContent(cached)) if is_few else None
@@ -235,25 +236,20 @@ class Contents:
         codecs.check(step.encoded.codec, step.encoded.length, before.size, step.size)
         if step.size > LARGE_CONTENT and step.keyframe:
             content = codecs.decode_pieces(step.encoded.codec, step.pieces, step.size)
-            return self._cache.write_file(step.write, content, step.size)
+            return self.cache.write_file(step.write, content, step.size)
         old = b"" if step.keyframe else before.whole()
         data = codecs.decode(step.encoded.codec, b"".join(step.pieces), old, step.size)
         if step.size > LARGE_CONTENT:
-            return self._cache.write_file(step.write, (data,), step.size)
+            return self.cache.write_file(step.write, (data,), step.size)
         return BytesContent(data)
 
     def keep(self, write: EntryHash, content: Content) -> None:
         """Keep a content that was just written, since it is likely to be read next."""
-        self._cache.keep(write, content)
-
-    @property
-    def cache(self) -> ContentCache:
-        """Where materialised contents are."""
-        return self._cache
+        self.cache.keep(write, content)
 
     def close(self) -> None:
         """Release the cache."""
-        self._cache.close()
+        self.cache.close()
 
 
 class LoggedContent(Content):

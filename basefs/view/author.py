@@ -39,7 +39,7 @@ from basefs.view.permissions import Authority
 from basefs.view.quotas import Use, exceeded
 from basefs.view.revert import Reverter
 from basefs.view.signer import Signer
-from basefs.view.states import ABSENT, DIRECTORY_MODE, FILE_MODE, MODE_MASK, Kind, Owner, encode_mode, step
+from basefs.view.states import ABSENT, DIRECTORY_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import SAME_FILE
 
@@ -192,8 +192,7 @@ class Author:
     ) -> Draft:
         """A new directory.  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, or a bad name's error."""
         draft = Draft()
-        made = self._begin(draft, path, Action.MKDIR, b"", mtime=mtime)
-        self._set_mode(draft, made, mode, owner, self._check_new(path).authority, path)
+        self._set_mode(draft, *self._begin(draft, path, Action.MKDIR, b"", mtime=mtime), mode, owner)
         return draft
 
     def make_symlink(self, path: Path, target: bytes, *, mtime: int | None = None, replace: bool = False) -> Draft:
@@ -267,11 +266,14 @@ class Author:
         shown = self._tree.resolver.linked(target)
         draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
 
-    def _begin(self, draft: Draft, path: Path, action: Action, content: bytes, *, mtime: int | None = None) -> Entry:
+    def _begin(
+        self, draft: Draft, path: Path, action: Action, content: bytes, *, mtime: int | None = None
+    ) -> tuple[SigningKey, Entry]:
+        """Draft the first entry of a new path; returns its key, too."""
         key, parent = self._opening(path)
         entry = key.sign(parent, self._signer.now(), action, path[-1], content, Extensions(mtime=mtime))
         draft.entries.append(entry)
-        return entry
+        return key, entry
 
     def _opening(self, path: Path) -> tuple[SigningKey, EntryHash]:
         """The key that signs the first entry of a new path, and what that hangs on.  Raises where there can be none."""
@@ -329,12 +331,10 @@ class Author:
             raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
         draft = Draft()
         stamp = written if mtime is None else mtime
-        directory = self._directory(path[:-1]) if path else self._tree.root
-        node = self._child(directory, path) if path else self._tree.root
+        node = self._child(self._directory(path[:-1]), path) if path else self._tree.root
         if node is None:
             key, parent = self._opening(path)
-            write = self._write(draft, key, parent, path[-1], content, None, stamp)
-            self._set_mode(draft, write, mode, owner, directory.authority, path)
+            self._set_mode(draft, key, self._write(draft, key, parent, path[-1], content, None, stamp), mode, owner)
             return draft
         if node.is_directory:
             raise IsADirectory(f"{display(path)} is a directory")
@@ -350,7 +350,7 @@ class Author:
             kept = state.mode if mode is None else mode & MODE_MASK, state.owner if owner is None else owner
             draft.follow_with_mode(key, write, step(state, write, complete=True), *kept)
         else:
-            self._set_mode(draft, write, mode, owner, node.authority, path)
+            self._set_mode(draft, key, write, mode, owner)
         if state.link is not None:
             # The first name is gone or not ours to write, so the other names must name the entry where the file is now.
             self._relink(draft, path, node, write)
@@ -430,16 +430,11 @@ class Author:
             return seen
         return shown if (shown.state.mode, shown.state.owner) == (seen.state.mode, seen.state.owner) else seen
 
-    def _set_mode(
-        self, draft: Draft, made: Entry, mode: int | None, owner: Owner | None, authority: Authority, path: Path
-    ) -> None:
-        """Follow a new path's first entry with a mode entry, where the default is not what is wanted."""
-        default = DIRECTORY_MODE if made.action is Action.MKDIR else FILE_MODE
-        bits = default if mode is None else mode & MODE_MASK
-        if bits != default or owner is not None:
-            key = self._signer.key_for(authority, path)
-            content = encode_mode(bits, owner)
-            draft.entries.append(key.sign(made.hash, made.made, Action.MODE, made.name, content))
+    @staticmethod
+    def _set_mode(draft: Draft, key: SigningKey, made: Entry, mode: int | None, owner: Owner | None) -> None:
+        """Follow the first entry of a file or directory with a mode entry, where the default is not what is wanted."""
+        shown = step(ABSENT, made, complete=True)
+        draft.follow_with_mode(key, made, shown, shown.mode if mode is None else mode & MODE_MASK, owner)
 
     # -- removing and moving ------------------------------------------------------------------------------------------
 
@@ -517,7 +512,7 @@ class Author:
             assert state.content is not None
             content = self._contents.open(state.content)
             write = self._write(draft, key, parent, target[-1], content, None, state.mtime)
-            self._set_mode(draft, write, state.mode, state.owner, existing.authority, target)
+            self._set_mode(draft, key, write, state.mode, state.owner)
         else:
             self._move(draft, existing.authority, parent, target, node)
         return draft
@@ -537,8 +532,8 @@ class Author:
     def _move_tree(self, draft: Draft, source: Path, node: Node, target: Path, existing: Node | None) -> None:
         if existing is None:
             authority = self._directory(target[:-1]).authority
-            made = self._begin(draft, target, Action.MKDIR, b"", mtime=node.state.mtime)
-            self._set_mode(draft, made, node.state.mode, node.state.owner, authority, target)
+            key, made = self._begin(draft, target, Action.MKDIR, b"", mtime=node.state.mtime)
+            self._set_mode(draft, key, made, node.state.mode, node.state.owner)
             home = made.hash
         else:
             authority, home = existing.authority, existing.outcome.directories[0]
@@ -562,7 +557,7 @@ class Author:
                     parent, self._signer.now(), Action.MKDIR, name, extensions=Extensions(mtime=child.state.mtime)
                 )
                 draft.entries.append(made)
-                self._set_mode(draft, made, child.state.mode, child.state.owner, authority, target)
+                self._set_mode(draft, key, made, child.state.mode, child.state.owner)
                 todo.append(((*path, name), child, made.hash))
         for path, child in reversed(moved):
             self._delete(draft, path, child)
