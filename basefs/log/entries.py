@@ -93,6 +93,8 @@ CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK
 #: Actions about the keys of a path.
 KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE, Action.ADMIT})
 _STATE_ACTIONS = frozenset(Action) - KEY_ACTIONS
+#: Actions behind which a path is the file or directory, with the content, that it was before.
+KEEPING_ACTIONS = frozenset({Action.MODE, Action.XATTR, Action.ACK})
 
 #: Allowed lengths of the content of each action, in bytes.
 _CONTENT_SIZES: dict[Action, range | frozenset[int]] = {

@@ -14,7 +14,7 @@ from typing import Protocol
 from basefs.errors import DamagedLog, IncompleteContent
 from basefs.log import codecs
 from basefs.log.blocks import LISTED, Block, Encoded, places
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import KEEPING_ACTIONS, Action, Entry
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.remembered import Remembered
@@ -89,7 +89,7 @@ class Lineages:
             if action in (Action.REVERT, Action.LINK):
                 path_id = placed.path_id if action is Action.REVERT else None
                 hash = EntryHash(placed.entry.content)
-            elif action in (Action.MODE, Action.XATTR, Action.ACK):
+            elif action in KEEPING_ACTIONS:
                 hash = placed.entry.parent
             else:
                 return None

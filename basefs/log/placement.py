@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from basefs.errors import InvalidEntry
-from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
+from basefs.log.entries import CHILD_ACTIONS, KEEPING_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash
 
 ROOT_PATH_ID = 1
@@ -88,6 +88,6 @@ def place_behind(entry: Entry, parent: Placed) -> Placed:
         return Placed(entry, kind, NEW_PATH, parent.entry.hash, parent.path_id)
     if entry.name != parent.entry.name:
         raise InvalidEntry("a successor carries the name of its parent")
-    if parent.path_id == ROOT_PATH_ID and entry.action not in (Action.MODE, Action.XATTR, Action.ACK):
+    if parent.path_id == ROOT_PATH_ID and entry.action not in KEEPING_ACTIONS:
         raise InvalidEntry("the root directory cannot become anything else")
     return Placed(entry, kind, parent.path_id, parent.directory)

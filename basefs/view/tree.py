@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from basefs.errors import NotADirectory, NotFound
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import KEEPING_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.remembered import Remembered
@@ -36,7 +36,7 @@ _REMEMBERED_FILES = 1024
 #: Names that are resolved in a portion, some 3 ms.
 _PORTION = 64
 #: Entries that change a state but not its kind or its file: they apply without looking at the rest.
-_PLAIN = frozenset({Action.WRITE, Action.MODE, Action.XATTR, Action.ACK})
+_PLAIN = KEEPING_ACTIONS | {Action.WRITE}
 
 
 class Node:
@@ -313,7 +313,7 @@ class Tree:
         if placed is None or placed.entry.action not in (Action.WRITE, Action.MODE):
             return None
         placed = self._store.get(placed.entry.parent)
-        while placed is not None and placed.entry.action in (Action.MODE, Action.XATTR, Action.ACK):
+        while placed is not None and placed.entry.action in KEEPING_ACTIONS:
             placed = self._store.get(placed.entry.parent)
         if placed is None or placed.entry.action is not Action.LINK:
             return None

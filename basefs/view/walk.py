@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from basefs.log.entries import CHILD_ACTIONS, Action, Entry
+from basefs.log.entries import CHILD_ACTIONS, KEEPING_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import EntryKind, Placed
 from basefs.view.permissions import Authority
@@ -34,7 +34,7 @@ _NO_AUTHORITY = 1 << 30
 #: Kinds that a hard link can name.
 LINKABLE = (Kind.FILE, Kind.SYMLINK)
 #: Actions that continue the file that a hard link names.
-SAME_FILE = frozenset({Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT})
+SAME_FILE = KEEPING_ACTIONS | {Action.WRITE, Action.REVERT}
 #: Files that a name was before, one after the other, of which a revert may bring one back under its other names, too; a
 #: key holder can sign more.
 MAX_FORMER = 16
