@@ -101,7 +101,7 @@ class Index:
         """Number of items."""
         return len(self._own.keys) + len(self._children.keys)
 
-    def own(self, prefix: str = "") -> list[Own]:
+    def own(self, prefix: str) -> list[Own]:
         """Own entries whose hash begins with `prefix`."""
         low, high = self._own.range(prefix)
         return self._own.items[low:high]

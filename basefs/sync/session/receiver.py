@@ -97,8 +97,8 @@ class OrphanBuffer:
         return [parent for parent in self._waiting if parent not in self._hashes]
 
 
-class ResponseValidator:
-    """The blocks that come in one session."""
+class BlockAnswers:
+    """The answers to requests for blocks, in one session."""
 
     def __init__(self, claims: RequestTable) -> None:
         self._claims = claims
@@ -182,7 +182,7 @@ class Receiver:
         self._gathered_bytes = 0
         self._orphans = OrphanBuffer(limits.orphan_bytes)
         self._asked_entries: set[EntryHash] = set()
-        self._stream = ResponseValidator(self._claims)
+        self._answers = BlockAnswers(self._claims)
         self._peer = peer or RemotePeer()
         #: The blocks that the peer was asked for; of these, those that it did not have.
         self._asked: set[BlockHash] = set()
@@ -255,7 +255,7 @@ class Receiver:
         """
         self._counters.blocks_received += len(blocks)
         if isinstance(request, BlockReq):
-            self._stream.check(request, blocks, strict=not stands)
+            self._answers.check(request, blocks, strict=not stands)
         if self._gathered[0] and (stands or not isinstance(request, BlockReq)):
             # Those of the entries that have just come.
             self._gathered[1].extend(blocks)
@@ -269,13 +269,13 @@ class Receiver:
             # The log cannot take the block of an orphan yet, unless another entry has the same content.
             self._account(_without_strays(result, len(offered)) if orphaned else result, offered)
         for block in blocks:
-            self._stream.came(len(block))
+            self._answers.came(len(block))
             self._claims.came(BlockHash(sha224(block)), len(block), self)
 
     def finished(self, request: BlockReq) -> list[BlockHash]:
         """The answer to a request has ended; returns what did not come."""
         self._claims.answered(self, request.hashes)
-        return self._stream.end(request)
+        return self._answers.end(request)
 
     def answered(self, request: object) -> list[BlockReq]:
         """What to ask for next, when the answer to a request has ended."""
@@ -374,11 +374,11 @@ class Receiver:
     def waits(self) -> None:
         """The peer serves others first: what it should bring may be asked for elsewhere."""
         self._claims.waits(self)
-        self._stream.waits()
+        self._answers.waits()
 
     def superfluous(self, current: object) -> bool:
         """Whether others have brought much of the answer to a request."""
-        if not isinstance(current, BlockReq) or not self._stream.is_late:
+        if not isinstance(current, BlockReq) or not self._answers.is_late:
             return False
         return all(map(self._state.has_block, current.hashes))
 
@@ -411,7 +411,7 @@ class Receiver:
         self._counters.accepted += count
         self._counters.accepted_bytes += size
         self._claims.gained(self, count, size)
-        self._stream.gained()
+        self._answers.gained()
 
     def _hold(self, batch: list[bytes], missing: set[EntryHash]) -> list[EntryHash]:
         """Keep what has to wait; returns the entries of this batch that need not."""
