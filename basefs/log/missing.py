@@ -106,7 +106,7 @@ class BlockStore:
         self._database = database
         self._db = database.main
         self._states: dict[EntryHash, WriteState] = {}
-        self._lacking = 0
+        self._wanted_count = 0
         self._withheld = 0
         self.lacks_room = False
         self._coverages: Remembered[tuple[BlockHash, BlockRole], _Coverage] = Remembered(_REMEMBERED)
@@ -116,17 +116,17 @@ class BlockStore:
         #: When all that stopped was last asked for again.
         self._asked_at = 0.0
         #: The sum of the writes that are wanted, `None` until somebody asks.
-        self._lacking_sum: int | None = None
+        self._wanted_sum: int | None = None
 
     def load(self) -> None:
         """Load the state in memory."""
         rows = self._db.execute("SELECT entry, state FROM waiting")
         self._states = {EntryHash(entry): WriteState(state) for entry, state in rows}
         states = list(self._states.values())
-        self._lacking = states.count(WriteState.WANTED)
+        self._wanted_count = states.count(WriteState.WANTED)
         self._withheld = states.count(WriteState.WITHHELD)
         self._coverages.clear()
-        self._lacking_sum = None
+        self._wanted_sum = None
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 
@@ -187,22 +187,22 @@ class BlockStore:
         return write not in self._states
 
     @property
-    def lacking(self) -> int:
-        """How many writes are not complete of those that should be."""
-        return self._lacking
+    def wanted_count(self) -> int:
+        """How many writes are `wanted`."""
+        return self._wanted_count
 
-    def lacking_hash(self) -> bytes:
-        """A hash of the writes that are not complete of those that should be; `ZERO_HASH` if there are none."""
-        if self._lacking_sum is None:
-            self._lacking_sum = sum(map(addend, self.wanted())) & SUM_MASK
-        return sum_hash(self._lacking_sum)
+    def wanted_hash(self) -> bytes:
+        """A hash of the writes that are `wanted`; `ZERO_HASH` if there are none."""
+        if self._wanted_sum is None:
+            self._wanted_sum = sum(map(addend, self.wanted())) & SUM_MASK
+        return sum_hash(self._wanted_sum)
 
-    def _count_lacking(self, entry: EntryHash, step: int) -> None:
+    def _count_wanted(self, entry: EntryHash, step: int) -> None:
         """A write is wanted from now on (1), or no longer (-1)."""
-        self._lacking += step
-        if step and self._lacking_sum is not None:
+        self._wanted_count += step
+        if step and self._wanted_sum is not None:
             # One addition, however many are wanted: while a filesystem is fetched each transaction changes that.
-            self._lacking_sum = (self._lacking_sum + step * addend(entry)) & SUM_MASK
+            self._wanted_sum = (self._wanted_sum + step * addend(entry)) & SUM_MASK
 
     def wanted(self) -> list[EntryHash]:
         """The writes that are not complete of those that should be."""
@@ -219,7 +219,7 @@ class BlockStore:
 
     def expects(self, hash: BlockHash) -> bool:
         """Whether a wanted write lacks exactly this block."""
-        return self._lacking > 0 and _is_missing(self._db, hash)
+        return self._wanted_count > 0 and _is_missing(self._db, hash)
 
     def open(self, placed: Placed, now: float, complete: bool, needed: bool) -> None:
         """Record what a write waits for, inside a transaction; nothing if it is `complete`, as the caller may know."""
@@ -240,7 +240,7 @@ class BlockStore:
 
     def _set_state(self, entry: EntryHash, state: WriteState) -> None:
         was = self._states[entry]
-        self._count_lacking(entry, (state is WriteState.WANTED) - (was is WriteState.WANTED))
+        self._count_wanted(entry, (state is WriteState.WANTED) - (was is WriteState.WANTED))
         self._withheld += (state is WriteState.WITHHELD) - (was is WriteState.WITHHELD)
         self._states[entry] = state
         self._db.execute("UPDATE waiting SET state = ? WHERE entry = ?", (state, entry))
@@ -277,7 +277,7 @@ class BlockStore:
             return []
         self._db.execute("DELETE FROM waiting WHERE entry = ?", (entry,))
         del self._states[entry]
-        self._count_lacking(entry, -1)
+        self._count_wanted(entry, -1)
         return [entry]
 
     # -- what is missing ----------------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ class BlockStore:
 
     def stopped(self, now: float, seconds: float) -> int:
         """How many writes should be asked for again, because no block of any came for that long."""
-        if not self._lacking or self.lacks_room or now - self._asked_at < seconds:
+        if not self._wanted_count or self.lacks_room or now - self._asked_at < seconds:
             return 0
         query = f"SELECT since FROM waiting WHERE state = {WriteState.WANTED:d}"
         overdue = [since for (since,) in self._db.execute(query) if now - max(since, self._moved_at) >= seconds]

@@ -135,9 +135,9 @@ class Store:
             raise
 
     def _digest(self) -> Digest:
-        missing = self.blocks.lacking
+        missing = self.blocks.wanted_count
         waiting = missing if self.blocks.lacks_room else 0
-        return Digest(self.paths.root_hash(), self.entry_count(), waiting, missing, self.blocks.lacking_hash())
+        return Digest(self.paths.root_hash(), self.entry_count(), waiting, missing, self.blocks.wanted_hash())
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -446,8 +446,8 @@ class Store:
         if reached:
             log.info("no room for contents: %s is reached, those of other nodes wait", reached)
             return 0
-        log.info("room for contents again: %d that have waited are fetched", self.blocks.lacking)
-        return self.blocks.lacking
+        log.info("room for contents again: %d that have waited are fetched", self.blocks.wanted_count)
+        return self.blocks.wanted_count
 
 
 def _within(directories: Collection[EntryHash] | None) -> tuple[str, Collection[EntryHash]]:

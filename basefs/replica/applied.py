@@ -57,7 +57,7 @@ class Applied:
             local=False,
             new_blocks=sum(part.new_blocks for part in parts),
             missing_parents=tuple(parent for parent in parents if parent not in store),
-            lacks_blocks=any(part.lacks_blocks for part in parts) and bool(store.blocks.lacking),
+            lacks_blocks=any(part.lacks_blocks for part in parts) and bool(store.blocks.wanted_count),
             rejected=tuple(reason for part in parts for reason in part.rejected),
             ungranted=sum(part.ungranted for part in parts),
             changes=tuple(change for part in parts for change in part.changes),

@@ -470,7 +470,9 @@ class Replica:
             new_blocks=batch.new_blocks,
             # The others came in the same transaction.  The log is not asked: it must not fail after the commit.
             missing_parents=tuple(parent for parent in batch.missing_parents if parent not in accepted),
-            lacks_blocks=batch.lacks_blocks and bool(self._store.blocks.lacking) and not self._store.blocks.lacks_room,
+            lacks_blocks=batch.lacks_blocks
+            and bool(self._store.blocks.wanted_count)
+            and not self._store.blocks.lacks_room,
             rejected=tuple(batch.rejected),
             ungranted=batch.ungranted,
             changes=changes,
@@ -971,13 +973,13 @@ class Replica:
 
     def wants_block(self, hash: BlockHash) -> bool:
         """Whether a block is one of the `missing_blocks`."""
-        if self._store.blocks.lacks_room or not self._store.blocks.lacking:
+        if self._store.blocks.lacks_room or not self._store.blocks.wanted_count:
             return False
         return self._snapshots.wants_block(hash)
 
     def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
         """See `LogState`."""
-        if self._store.blocks.lacks_room or not self._store.blocks.lacking:
+        if self._store.blocks.lacks_room or not self._store.blocks.wanted_count:
             return []
         return self._snapshots.missing_blocks(limit, behind)
 
