@@ -170,8 +170,6 @@ class Client:
         name: str,
         payload: bytes = b"",
         *,
-        nodes: Sequence[str] = (),
-        tags: Mapping[str, str] | None = None,
         ack: bool = False,
         timeout: float = 0.0,
     ) -> Subscription:
@@ -179,8 +177,6 @@ class Client:
         body: Body = {
             "Name": name,
             "Payload": payload,
-            "FilterNodes": list(nodes),
-            "FilterTags": dict(tags or {}),
             "RequestAck": ack,
             "Timeout": int(timeout * 1e9),  # Go durations are nanoseconds
         }
@@ -190,9 +186,9 @@ class Client:
         """Answer the query event with this ID."""
         await self.call("respond", {"ID": query_id, "Payload": payload})
 
-    async def user_event(self, name: str, payload: bytes, coalesce: bool = False) -> None:
+    async def user_event(self, name: str, payload: bytes) -> None:
         """Gossip an event."""
-        await self.call("event", {"Name": name, "Payload": payload, "Coalesce": coalesce})
+        await self.call("event", {"Name": name, "Payload": payload, "Coalesce": False})
 
     async def members(self) -> list[Member]:
         """All members that the agent knows, this node included."""

@@ -796,11 +796,6 @@ class Replica:
         with self._lock:
             return self._live is not None and fingerprint in self._live.tree.resolver.root_authority().depths
 
-    def granted_paths(self) -> list[Path]:
-        """The paths on which any key was ever granted, live or not."""
-        with self._lock:
-            return sorted({self._store.paths.path_of(path) for path in self._store.granted.paths()})
-
     def survey(self, path: Path) -> Survey:
         """Every entry of a path, live or not, and what it is worth.  Raises `NotFound` where nothing ever was."""
         return self.examine(path, lambda found: found)

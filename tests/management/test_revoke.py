@@ -44,7 +44,7 @@ def shown(cli: Cli) -> dict[str, bytes]:
 
 def granted(cli: Cli) -> set[bytes]:
     with cli.replica("conf") as replica:
-        return {grant.entry.name for names in replica.granted_paths() for grant in replica.grants(names)} - {
+        return {grant.entry.name for names, _ in replica.live_paths() for grant in replica.grants(names)} - {
             grant.entry.name for grant in replica.grants(())
         }
 

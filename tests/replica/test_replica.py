@@ -476,7 +476,6 @@ def test_keys_and_where_they_are_granted(replica: Replica) -> None:
     replica.commit(lambda author: author.make_directory(path("/d/e")))
     assert [grant.fingerprint for grant in replica.grants(path("/d"))] == [BOB.fingerprint]
     assert replica.grants(path("/d/e")) == replica.grants(path("/none")) == []
-    assert replica.granted_paths() == [(), path("/d")]
     assert replica.is_root_key(ROOT_KEY.fingerprint)
     assert not replica.is_root_key(BOB.fingerprint)
 
