@@ -44,10 +44,6 @@ class Use(NamedTuple):
     bytes: int
     entries: int
 
-    def holds(self, more: Use) -> bool:
-        """Whether another amount is no larger."""
-        return more.bytes <= self.bytes and more.entries <= self.entries
-
 
 def _left(quota: Quota, used: Use) -> Use:
     return Use(quota.bytes - used.bytes, quota.entries - used.entries)
@@ -57,8 +53,9 @@ def _both(one: Use, other: Use) -> Use:
     return Use(one.bytes + other.bytes, one.entries + other.entries)
 
 
-def _is_within(quota: Quota, used: Use) -> bool:
-    return used.bytes <= quota.bytes and used.entries <= quota.entries
+def is_within(most: Quota | Use, used: Use) -> bool:
+    """Whether an amount is no larger than another one."""
+    return used.bytes <= most.bytes and used.entries <= most.entries
 
 
 class _Place(NamedTuple):
@@ -169,7 +166,7 @@ class _Order:
         bucket.more_bytes = bucket.more_entries = NO_LIMIT
         pushed = []
         for hash, quota in noted:
-            if _is_within(quota, used[hash]):
+            if is_within(quota, used[hash]):
                 bucket.note(hash, quota, used[hash])
             else:
                 pushed.append((hash, quota))
@@ -220,7 +217,7 @@ class _Account:
             self._note_over(hash, quota)
             return True
         bucket, used = self.order.used(stamp, hash)
-        if not _is_within(quota, used):
+        if not is_within(quota, used):
             self._note_over(hash, quota)
             return True
         if (hash, quota) not in bucket.within:
@@ -475,7 +472,8 @@ class Quotas:
         writer = self._writer(fingerprint)
         accounts = [(upwards[-1 - depth], quota) for depth, quota in limits.items() if depth < len(upwards)]
         return any(
-            all(writer.holds(named, top) for named in names) and _left(quota, self.use(fingerprint, top)).holds(more)
+            all(writer.holds(named, top) for named in names)
+            and is_within(_left(quota, self.use(fingerprint, top)), more)
             for top, quota in accounts
         )
 

@@ -46,7 +46,7 @@ from basefs.path import Path, check_name, display
 from basefs.replica.replica import Applied, Attributes, Replica
 from basefs.view.changes import removed_origins
 from basefs.view.observed import Version, follow
-from basefs.view.quotas import Use, exceeded
+from basefs.view.quotas import Use, exceeded, is_within
 from basefs.view.states import Kind, Owner, State
 
 log = logging.getLogger(__name__)
@@ -377,7 +377,7 @@ class WorkingSet:
         for top, rest in left.items():
             staged = [one for at, one in self.overlay.items() if at[: len(top)] == top and at != path]
             files = {id(one): one.size for one in staged if isinstance(one, Inode) and one.dirty and one is not inode}
-            if rest.holds(Use(size + sum(files.values()), _ENTRIES_A_NAME * (len(staged) + 1))):
+            if is_within(rest, Use(size + sum(files.values()), _ENTRIES_A_NAME * (len(staged) + 1))):
                 return
         raise exceeded(path)
 
