@@ -254,7 +254,7 @@ def encode(new: bytes, old: bytes, *, keyframe: bool) -> tuple[int, bytes]:
     """
     choices = [(codec.tag, codec.encode(new, b"")) for codec in (ZLIB, STORED)]
     best = min(map(_length, choices))
-    # What fits into one event cannot be beaten, so the costly delta is not tried.
+    # Less than one event saves nothing, so the costly delta is not tried.
     if not keyframe and old and best > GOSSIP_BLOCK_DATA:
         if max(len(old), len(new)) <= MAX_BSDIFF:
             if max(len(old), len(new)) < _BSDIFF_PROBE or len(_zstd_encode(new, old)) < best:

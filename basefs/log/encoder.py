@@ -174,7 +174,7 @@ class Encoder:
             try:
                 other = self._contents.open_small(write)
             except StoreError:
-                # What cannot be read is replaced.
+                # An unreadable content is replaced.
                 return False
             if other is not None:
                 return other.whole() == content.whole()

@@ -200,7 +200,7 @@ class Intake:
     def _reject(self, reason: str, sender: str) -> bool:
         """Note a refusal, if what is refused came from the sender; returns whether.
 
-        Another peer may have sent it, to have the one accused who brings what it waits for.
+        Another peer may have sent it, so that the one is accused which brings its parent or grant.
         """
         is_theirs = sender == self._peer
         if is_theirs:

@@ -343,7 +343,7 @@ class Propagation:
 
     async def look_again(self) -> None:
         """Call now and then: contents whose blocks stopped coming are fetched."""
-        # In a worker thread: while much arrives, who writes to the log waits for seconds on a busy machine.
+        # In a worker thread: while much arrives, a writer of the log waits for seconds on a busy machine.
         if await asyncio.to_thread(self._replica.look_again, STALL_SECONDS):
             self._pull(None, "a content that stopped", jitter=0.0)
 

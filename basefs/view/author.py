@@ -79,7 +79,7 @@ class Author:
             self._observed.end()
 
     def applied(self, entries: Iterable[Entry]) -> None:
-        """What was drafted is in the view: what comes next follows that."""
+        """The drafted entries are in the view: the next change follows them."""
         self._observed.follow(entries)
 
     def base_of(self, path: Path, version: Version | None) -> EntryHash | None:

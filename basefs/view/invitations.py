@@ -78,8 +78,7 @@ class Invitation:
 def invite_keys(grants: Iterable[Entry]) -> dict[Fingerprint, int]:
     """The keys that these grants, those in force, give to invitations alone, and when the last of these expires.
 
-    What such a key has granted itself does not count.  Who holds it after that time (UNIX seconds) is to be turned away
-    by each node's own clock.
+    Its grants of itself do not count.  After that time (UNIX seconds) each node refuses it by its own clock.
     """
     found: dict[Fingerprint, int] = {}
     others: set[Fingerprint] = set()

@@ -191,7 +191,7 @@ class KeyHolder:
         if ours or not removed:
             node = self._tree.node(path)
             if not ours:
-                # Whoever may write at a path may leave a link in the place of what grants hang on.
+                # A key that may write at a path may leave a link in the place of the file that grants hang on.
                 self._require_place(node)
             own = self._signer.key_for(node.authority, path)
             # The granter may always revoke its grant; another key of equal authority may not.

@@ -29,7 +29,7 @@ def key_names(store: Store, tree: Tree) -> dict[Fingerprint, str]:
     for path_id in store.key_paths():
         path = store.paths.path_of(path_id)
         node = tree.find(path)
-        # What a key wrote in a deleted directory stays in the history: those who may write above have named it.
+        # Entries in a deleted directory stay in the history; the names count that keys valid above it have given.
         authority = _authority_above(tree, path) if node is None else node.authority
         distances = {} if node is None else _distances(authority, len(path), tree.resolver.root_authority())
         places: dict[EntryHash, int] = {}

@@ -95,7 +95,7 @@ def members(granted: MemberGrants, now: float) -> Members:
     Members are the keys that a grant or admit in force names, and the root key, which no revoke takes away.  A key that
     has nothing but expired invitations is none: the view counts an invitation until it is revoked, but it opens no door
     after its time.  Each sponsor lets in `MOST_OF_ONE` at most: those nearest to it, and of equally near ones those
-    that this node received first.  What others have let in takes no place from them.
+    that this node received first.  Keys that others have let in take no place from them.
     """
     grants, root, tops = granted.grants, granted.root, granted.tops
     ends = {key: end for key, end in invite_keys(grant.entry for grant in grants).items() if key != root}

@@ -1,7 +1,7 @@
 """What a user has seen: a change follows the version that it was made on, whatever has arrived since.
 
-A change is signed some tenths of a second after it was made.  What has come to its path by then is a branch of its own,
-so that the rules decide between the two and the loser is listed as a conflict.
+A change is signed some tenths of a second after it was made.  An entry that has come to its path by then begins a
+branch of its own, so that the rules decide between the two and the loser is listed as a conflict.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ObservedVersions:
         self._versions = {}
 
     def follow(self, entries: Iterable[Entry]) -> None:
-        """What was drafted is in the log: what comes next follows that."""
+        """The drafted entries are in the log: the next change follows them."""
         for entry in entries:
             placed = self._store.get(entry.hash)
             if placed is None:

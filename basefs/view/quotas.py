@@ -381,7 +381,7 @@ class _Writer:
             written = self._written[todo[-1]]
             before = self._before(account, path_id, todo[-1])
             if missing := [other for other in before if other not in account.stamps]:
-                # What a revert names may have come after it.  Nothing names itself: an entry holds these hashes.
+                # A revert may come before the entry that it names.  None names itself: an entry holds these hashes.
                 todo += missing
                 continue
             last = todo.pop()
@@ -489,7 +489,7 @@ class Quotas:
         self._catch_up()
         before, self._before = self._before, {}
         for fingerprint, writer in before.items():
-            # What is another one since the log was rolled back.
+            # These have changed since the log was rolled back.
             self._pushed.update(dict.fromkeys(writer.changed(self._writers[fingerprint])))
         pushed, self._pushed = self._pushed, {}
         return [placed for hash in pushed if (placed := self._store.get(hash)) is not None]

@@ -106,10 +106,10 @@ class Reverter:
             )
         if revision.state is None:
             raise NotPermitted(f"{target.hex()[:12]} cannot be restored: it is not a version of {display(path)}")
-        # What is withheld comes once a revert that counts names it.
+        # A withheld content comes once a revert that counts names it.
         if not revision.state.complete and revision.standing not in (RevisionStatus.WITHHELD, RevisionStatus.OVER):
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
-        # What has lost may look the same: to bring it back settles the conflict.
+        # A version that has lost may look the same: to bring it back settles the conflict.
         if revision.standing is not RevisionStatus.LOST and _shows(found.outcome, revision.state):
             return []
         return self._restore(path, found.outcome, target, revision.state)

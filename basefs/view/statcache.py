@@ -59,7 +59,7 @@ class Attributes(NamedTuple):
 
 
 class StatCache:
-    """The attributes of live paths, those that were asked for before without looking again.
+    """The attributes of live paths, kept from one time that they are asked for to the next.
 
     Invariant: while no transaction is under way, the holder of the replica's lock finds here what the view shows, or
     nothing.  A reader without the lock sees the view as it was before or after a transaction, never between.
@@ -98,12 +98,12 @@ class StatCache:
         return self._names_of(path, self._tree.node(path))
 
     def renew(self, changed: Collection[Path]) -> None:
-        """The view has changed at these paths, and what was asked there will be asked again: by then it is known."""
+        """The view has changed at these paths: look at those again that are kept, as they will be asked for again."""
         # With a name the time of its directory changes.
         asked = [path for path in _with_directories(changed) if path in self._known]
         self.forget(changed)
         for path in asked:
-            # What is gone, or cannot be read, is raised when it is asked for: what was committed must be delivered.
+            # An error shows when the path is asked for: the commit must be delivered.
             with contextlib.suppress(BaseFSError, sqlite3.Error):
                 self.attributes(path)
 

@@ -680,7 +680,7 @@ class Tree:
         inside = self._inside(directory)
         crowd = self._crowds.find(path_id, inside)
         if crowd is not None:
-            # What else the transaction has changed may end the crowd, and the path is then resolved.
+            # Another change of the transaction may end the crowd, and the path is then resolved.
             return crowd.outcome()
         self._resolved.add(path)
         outcome, crowd = self.resolver.crowd(self._store.entries_at(path_id, inside.mkdirs), inside)

@@ -13,7 +13,7 @@ is a live directory.
 
 A key with a quota vouches for nobody: an entry is *unfounded* if its key is not valid, or if it rests on an unfounded
 entry, as the one before it or as what a revert or link names, unless it would be effective as well if no key with a
-quota were valid.  What is unfounded does not count.
+quota were valid.  An unfounded entry does not count.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Add = Callable[[Sequence[bytes], Sequence[bytes]], AddResult]
 class Batching:
     """How much a log is given at once: entries, and bytes of both.
 
-    Larger: fewer transactions, each of which writes every page that it touches; smaller: whoever reads waits less.
+    Larger: fewer transactions, each of which writes every page that it touches; smaller: readers wait less.
     """
 
     entries: int

@@ -185,8 +185,8 @@ class Indexes:
 
     An index is a snapshot: it stays as it was when the session first looked at the path, until the next round, or until
     the session goes on after others have asked before it.  A large directory would otherwise be indexed anew for each
-    of its prefixes while its entries are arriving.  What a snapshot misses was gained since, and costs at worst a
-    duplicate or is found in the next round.
+    of its prefixes while its entries are arriving.  The entries that a snapshot misses were gained since, and cost at
+    worst a duplicate or are found in the next round.
     """
 
     def __init__(self, state: LogState, most: int = MAX_CACHED_ITEMS) -> None:

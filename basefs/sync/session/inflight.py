@@ -1,9 +1,9 @@
 """The requests in flight over all sessions of a node: nothing is asked for twice.  No I/O; time is an argument.
 
 A content that one session is receiving is incomplete for all others as well, and each of them would ask for the rest.
-What one session is comparing differs for all others as well, so they compare one after the other; contents come over
-several at once, in requests of some blocks each.  Each block is verified by its hash, so it does not matter who brings
-it, nor in which order.
+A difference that one session finds is one for all others as well, so they compare one after the other; contents come
+over several at once, in requests of some blocks each.  Each block is verified by its hash, so it does not matter who
+brings it, nor in which order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HELD = 30.0
 #: Bytes a second from which on a link counts as wide: what is served then takes a moment, and waiting would cost more.
 WIDE = 256 * 1024
 #: Seconds in which a session that brings contents keeps others from beginning, which would fetch them once more over a
-#: narrow link.  What takes longer is large, and others may have other news meanwhile.
+#: narrow link.  A longer content is large, and others may have other news meanwhile.
 CONTENTS_SECONDS = 15.0
 #: Seconds after it was seen that several nodes want the same, in which a content comes from one peer at a time: the
 #: link of who has all of it is busy, and the others have no more.  Not where less than `WIDE` comes: then anybody may

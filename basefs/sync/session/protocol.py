@@ -66,7 +66,7 @@ _BYTES_COST = 8192
 #: The same of a line with a list, whose many short fields cost more.
 _LIST_COST = 512
 
-#: What a peer is told that would send something.
+#: The reason that a peer gets which would send something.
 NO_ROOM = "the disk there is full"
 #: Seconds between two looks of a session at the time: the time-outs are ten times as long at least.
 TICK = 1.0

@@ -56,9 +56,9 @@ class RequestQueue:
         turn: Callable[[bool], bool] = lambda done: True,
     ) -> None:
         """`write` makes the line of a request: an iterator of `PAUSE`s and, last, the line; or no line, if the request
-        is not needed any more.  What it yields besides is to be listed next.  `backlog`: bytes of requests that may
-        wait.  `turn(False)` tells whether requests for entries may be sent now; `turn(True)` hears that the last one
-        has been answered.
+        is not needed any more.  A `Subtree` that it yields besides is to be listed next.  `backlog`: bytes of requests
+        that may wait.  `turn(False)` tells whether requests for entries may be sent now; `turn(True)` hears that the
+        last one has been answered.
         """
         self._write = write
         self._turn = turn

@@ -240,7 +240,7 @@ class Responder:
             yield encode(PathReq(wish.path, tuple(names)))
 
     def turn(self, done: bool) -> bool:
-        """See `Receiver.turn`.  Who had to wait looks at the log anew, for others have been fetching."""
+        """See `Receiver.turn`.  A session that had to wait looks at the log anew, for others have been fetching."""
         may = self._receiver.turn(done)
         if not done:
             if may and self._waits:

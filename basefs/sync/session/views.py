@@ -1,7 +1,7 @@
 """Whether two nodes with equal logs show the same, and if not, where.  No I/O.
 
 The initiator, which has chosen the peer, asks for the hash of the root directory and goes down by names until it has
-the path.  The other side only answers: whoever opened the session may be a stranger.
+the path.  The other side only answers: a stranger may have opened the session.
 """
 
 from __future__ import annotations
