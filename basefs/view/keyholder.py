@@ -79,8 +79,10 @@ class _Outlook:
     def changes(self) -> dict[Path, tuple[State, frozenset[EntryHash]] | None]:
         """The new states of the differing paths."""
         return {
-            path: None if after is None else (visible(after.state), frozenset(after.outcome.directories))
-            for path, _, after in ((d.path, d.before, d.after) for d in self.differing)
+            one.path: None
+            if one.after is None
+            else (visible(one.after.state), frozenset(one.after.outcome.directories))
+            for one in self.differing
         }
 
 
@@ -116,6 +118,11 @@ class _Chains:
         entry = self.next(end, action, name, content, extensions)
         self._last[end] = entry.hash
         self.entries.append(entry)
+
+    def repeat(self, end: EntryHash, grant: Grant) -> None:
+        """Sign a grant or admit of another key anew, in the chain with this end."""
+        entry = grant.entry
+        self.add(end, entry.action, entry.name, entry.content, Extensions(quota=grant.quota))
 
 
 class KeyHolder:
@@ -310,11 +317,11 @@ class KeyHolder:
 
     def _grant_again(self, chains: _Chains, one: PlacedGrant, former: Authority) -> None:
         """Sign once more what the former root key has granted."""
-        entry = one.grant.entry
-        counting = one.authority.grants if entry.action is Action.GRANT else one.authority.admits
+        is_grant = one.grant.entry.action is Action.GRANT
+        counting = one.authority.grants if is_grant else one.authority.admits
         answers = [other for other in counting if other.entry.fingerprint not in former.depths]
         for end in self._chain_ends(one.path, [one.made], one.grant.fingerprint, answers):
-            chains.add(end, entry.action, entry.name, entry.content, Extensions(quota=one.grant.quota))
+            chains.repeat(end, one.grant)
 
     def _settle(self, chains: _Chains, unwanted: PlacedGrant, counting: Iterable[PlacedGrant]) -> None:
         """Take back what would count again of a key at a path, and grant what counted of it before, of these."""
@@ -323,8 +330,7 @@ class KeyHolder:
         chains.add(end, Action.REVOKE, unwanted.grant.entry.name, fingerprint)
         for one in counting:
             if one.grant.fingerprint == fingerprint:
-                entry = one.grant.entry
-                chains.add(end, entry.action, entry.name, entry.content, Extensions(quota=one.grant.quota))
+                chains.repeat(end, one.grant)
 
     def _granter(self, node: Node, path: Path) -> SigningKey:
         """The key of this node with the highest authority among those that may grant at a path."""
