@@ -21,7 +21,7 @@ from basefs.log.blocks import LISTED, Encoded, block_count, places
 from basefs.log.cache import ContentCache
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.hashes import BlockHash, EntryHash
-from basefs.log.lineage import MAX_DELTAS, MOST_DELTAS, ContentSource, Lineages, is_keyframe
+from basefs.log.lineage import KEYFRAME_AFTER, MOST_DELTAS, ContentSource, Lineages, is_keyframe
 from basefs.log.placement import Placed
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ MIN_CACHED_DELTAS = 4
 #: waits for the lock once, and not for each step.
 _AT_ONCE = 64 * 1024
 #: The most of that: steps, and blocks of all of them.  Our own writer stays below; others could write a million.
-_STEPS_AT_ONCE, _ALL_BLOCKS_AT_ONCE = MAX_DELTAS + 1, 512
+_STEPS_AT_ONCE, _ALL_BLOCKS_AT_ONCE = KEYFRAME_AFTER + 1, 512
 #: Bytes of all contents on the way to one that is decoded at once.
 _ALL_AT_ONCE = 1024 * 1024
 

@@ -24,7 +24,7 @@ from basefs.log.cache import disk_error
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content
 from basefs.log.contents import Contents, LoggedContent
 from basefs.log.hashes import EntryHash
-from basefs.log.lineage import MAX_DELTAS
+from basefs.log.lineage import KEYFRAME_AFTER
 
 #: Contents that are encoded under the lock, bytes of the new and the old one together: that takes 2 ms at the most.
 _QUICK_DELTA = 16 * 1024
@@ -226,7 +226,7 @@ class Encoder:
         """The content of the write `base`, if a delta against it is a good idea."""
         try:
             lineage = self._contents.lineages.of(base)
-            if len(lineage.writes) > MAX_DELTAS or lineage.delta_bytes >= max(content.size, 4096):
+            if len(lineage.writes) > KEYFRAME_AFTER or lineage.delta_bytes >= max(content.size, 4096):
                 return None
             if max(content.size, self._contents.size(base)) > codecs.MAX_DELTA_CONTENT:
                 return None

@@ -21,7 +21,7 @@ from basefs.log.remembered import Remembered
 
 #: Behind this many deltas comes a keyframe, so that a cold read costs the same after 30 or 3000 edits.  More
 #: would save blocks on files that change often, fewer would make them quicker to read.
-MAX_DELTAS = 32
+KEYFRAME_AFTER = 32
 #: No reader decodes more than this many: other writers may count differently, or mean harm.
 MOST_DELTAS = 64
 #: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
@@ -172,7 +172,7 @@ class Lineages:
         writes: list[Placed] = []
         delta_bytes = 0
         hash: EntryHash | None = write
-        while hash is not None and len(writes) <= MAX_DELTAS:
+        while hash is not None and len(writes) <= KEYFRAME_AFTER:
             with self._lock:
                 placed = self._store.get(hash)
                 if placed is None:

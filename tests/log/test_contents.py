@@ -17,7 +17,7 @@ from basefs.log.cache import CacheLimits, ContentCache
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import HASH_SIZE, EntryHash
-from basefs.log.lineage import MAX_DELTAS
+from basefs.log.lineage import KEYFRAME_AFTER
 from basefs.replica.replica import CACHE_FILE, Applied, Replica
 from tests.support.helpers import ROOT_KEY, copy_replica, in_blocks, make_replica, noise, path
 
@@ -46,7 +46,7 @@ def test_an_empty_file_has_no_blocks(tmp_path: Path) -> None:
 
 
 def test_a_keyframe_after_32_deltas(tmp_path: Path) -> None:
-    assert MAX_DELTAS == 32
+    assert KEYFRAME_AFTER == 32
     replica = make_replica(tmp_path)
     content = noise(0, 20_000)
     kinds = []
@@ -134,7 +134,7 @@ def test_a_cold_read_costs_the_same_after_30_and_after_3000_edits(
             costs.append(len(decoded))
             cold.close()
     assert costs[0] == 31
-    assert max(costs) <= MAX_DELTAS + 1
+    assert max(costs) <= KEYFRAME_AFTER + 1
     replica.close()
 
 
