@@ -275,6 +275,9 @@ class _Dispute:
             ]
             for grant in by_signer[signer]:
                 self._answer(grant.entry.hash)
+            if not by_signer[signer]:
+                # What the key grants does not stem from this signer.
+                del by_signer[signer]
         doomed = [signer for signer in by_signer if self.open & _reached(reach, signer)]
         # On two chains each grant may need the other one as the answer, so they fall one after another.
         while doomed:

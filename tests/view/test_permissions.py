@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from basefs.log.entries import Entry
-from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, STRANGER, path
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, STRANGER, path
 from tests.view.stories import Story
 
 
@@ -191,3 +191,14 @@ def test_equal_authority_above_cannot_revoke_a_second_grant_either(story: Story,
     assert [grant.fingerprint for grant in story.replica().grants(path("/d"))] == [CAROL.fingerprint]
     story.revoke(ROOT_KEY, last, CAROL)
     assert story.replica().grants(path("/d")) == []
+
+
+def test_what_a_key_grants_does_not_stem_from_a_granter_whose_own_grant_fell(story: Story, home: Entry) -> None:
+    both = story.grant(ROOT_KEY, story.grant(ROOT_KEY, home, BOB), CAROL)
+    taken = story.revoke(BOB, story.grant(BOB, both, DAVE), DAVE)
+    last = story.grant(DAVE, story.grant(CAROL, taken, DAVE), STRANGER)
+    # Dave is granted by Carol alone now.
+    story.revoke(BOB, last, STRANGER)
+    assert keys(story, "/d").keys() == {"root", "alice", "bob", "carol", "dave", "stranger"}
+    story.revoke(CAROL, last, STRANGER)
+    assert keys(story, "/d").keys() == {"root", "alice", "bob", "carol", "dave"}
