@@ -371,6 +371,8 @@ class Resolver:
         self._ancestry = Ancestry(store)
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
         self._contributors: Remembered[EntryHash, tuple[Authority, dict[Fingerprint, int]]] = Remembered(_REMEMBERED)
+        #: Directory, which question, and without the keys that have quotas -> the keys valid there, and the answer.
+        self._below: Remembered[tuple[EntryHash, Below, bool], tuple[Authority, bool]] = Remembered(_REMEMBERED)
         #: While they are asked for.
         self._answers: _Answers | None = None
         #: The version of the log in which those are.
@@ -606,6 +608,7 @@ class Resolver:
             self._version = self._store.version
             self._files.clear()
             self._contributors.clear()
+            self._below.clear()
 
     def follows(self, link: Entry) -> bool:
         """Whether what a hard link shows changes with what follows at the path of the entry that it names."""
@@ -619,28 +622,57 @@ class Resolver:
 
     def has_effective_below(self, directory: Unproven, depth: int) -> bool:
         """Whether any entry below one incarnation of a directory, however deep, counts."""
-        todo = [(directory, depth)]
-        while todo:
-            directory, depth = todo.pop()
-            walks = self._walks_below(
-                directory.mkdir, directory.authority, depth, Below.LATER, unlimited=directory.unlimited
-            )
-            for _, walk in walks:
-                if any(outcome is not None for outcome in walk.outcomes.values()):
-                    return True
-                todo.extend((unproven, depth + 1) for unproven in walk.unproven)
-        return False
+        return self._has_below(directory, depth, Below.LATER)
 
     def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
         """Whether any path below one incarnation of a directory, however deep, is live."""
-        todo = [(mkdir, authority, depth)]
+        return self._has_below(Unproven(mkdir, authority, False), depth, Below.LIFE_LATER)
+
+    def _has_below(self, top: Unproven, depth: int, question: Below) -> bool:
+        """Whether anything below a directory counts, or lives, which is left for later by such a walk.
+
+        The answer holds for the directories on the way as well, so a chain of them is looked at once.
+        """
+        self._renew()
+        #: Directories, their depths, and the numbers of those that hold them.
+        places = [(top, depth, -1)]
+        todo = [0]
         while todo:
-            hash, authority, depth = todo.pop()
-            for outcome, walk in self._walks_below(hash, authority, depth, Below.LIFE_LATER):
-                if outcome is not None and outcome.state.kind is not Kind.ABSENT:
-                    return True
-                todo.extend((deleted, keys, depth + 1) for deleted, keys in walk.deleted)
+            number = todo.pop()
+            directory, depth, above = places[number]
+            found, further = self._look_below(directory, depth, question)
+            if found:
+                self._note_below(directory, question, found=True)
+                while above >= 0:
+                    directory, _, above = places[above]
+                    self._note_below(directory, question, found=True)
+                return True
+            todo += range(len(places), len(places) + len(further))
+            places += [(each, depth + 1, number) for each in further]
+        for directory, _, _ in places:
+            self._note_below(directory, question, found=False)
         return False
+
+    def _look_below(self, directory: Unproven, depth: int, question: Below) -> tuple[bool, list[Unproven]]:
+        """Whether anything directly below a directory is an answer, and otherwise the directories to be asked next."""
+        known = self._below.get((directory.mkdir, question, directory.unlimited))
+        if known is not None and known[0] == directory.authority:
+            return known[1], []
+        further: list[Unproven] = []
+        walks = self._walks_below(directory.mkdir, directory.authority, depth, question, unlimited=directory.unlimited)
+        for outcome, walk in walks:
+            if question is Below.LATER:
+                found = any(each is not None for each in walk.outcomes.values())
+                further += walk.unproven
+            else:
+                found = outcome is not None and outcome.state.kind is not Kind.ABSENT
+                further += [Unproven(mkdir, authority, False) for mkdir, authority in walk.deleted]
+            if found:
+                return True, []
+        return False, further
+
+    def _note_below(self, directory: Unproven, question: Below, *, found: bool) -> None:
+        self._below.keep((directory.mkdir, question, directory.unlimited), (directory.authority, found))
 
     def _walks_below(
         self, mkdir: EntryHash, authority: Authority, depth: int, below: Below, *, unlimited: bool = False

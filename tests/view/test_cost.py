@@ -18,6 +18,7 @@ from basefs.view.draft import Draft
 from basefs.view.resolution import Ancestry, Resolver
 from basefs.view.states import Kind
 from tests.support.helpers import BOB, ROOT_KEY, copy_replica, make_replica, path
+from tests.view.stories import Story
 
 
 @contextmanager
@@ -203,3 +204,30 @@ def test_a_file_in_a_directory_that_was_made_again_and_again_costs_the_same(
         replica.commit(lambda author: author.remove(path("/d"), directory=True))
     assert costs[-1] == costs[1]
     replica.close()
+
+
+@pytest.mark.parametrize("kind", ["removed", "of a revoked key"])
+def test_directories_in_one_another_are_asked_once_what_is_in_them(
+    kind: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are there because of a file in the last one."""
+    costs = []
+    for depth in (30, 60):
+        story = Story(tmp_path / str(depth))
+        grant = story.grant(ROOT_KEY, story.keys, BOB)
+        chain = [story.root]
+        for _ in range(depth):
+            chain.append(story.mkdir(BOB, chain[-1], "d"))
+        story.write(ROOT_KEY, chain[-1], b"", "f")
+        for made in reversed(chain[1:]):
+            story.delete(BOB, made)
+        if kind == "of a revoked key":
+            story.revoke(ROOT_KEY, grant, BOB)
+        replica = make_replica(tmp_path / str(depth), born=[])
+        replica.apply(story.entries, [])
+        with counted(replica, monkeypatch) as counts:
+            assert len(replica.live_paths()) == depth + 2
+        costs.append(counts["statements"])
+        assert replica.check_view() == []
+        replica.close()
+    assert costs[1] <= 2.3 * costs[0]
