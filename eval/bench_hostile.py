@@ -144,6 +144,33 @@ def _directory_modes(victim: Victim, count: int, key: SigningKey = ALICE) -> lis
     return [key.sign(victim.web, number, Action.MODE, BESIDE[0], b"\x01\xed") for number in range(count)]
 
 
+def _granted(victim: Victim, count: int) -> tuple[list[Entry], list[SigningKey]]:
+    """Grants of so many keys, and these keys."""
+    keys = [SigningKey.from_seed(number.to_bytes(32, "big")) for number in range(1000, 1000 + count)]
+    return _chain(ALICE, victim.web, [(Action.GRANT, b"key", key.public) for key in keys]), keys
+
+
+def _fork(victim: Victim, name: bytes) -> list[Entry]:
+    """Branches of a file, as many as make it a path that is kept; the one that wins is the last."""
+    branches = [ALICE.sign(victim.web, number, Action.WRITE, name) for number in range(8)]
+    return sorted(branches, key=lambda branch: branch.hash)
+
+
+def _signers(victim: Victim, count: int) -> list[Entry]:
+    """Versions of a file, each by another key."""
+    found, keys = _granted(victim, count // 2)
+    found += _fork(victim, b"s")
+    for number, key in enumerate(keys):
+        found.append(key.sign(found[-1].hash, number, Action.WRITE, b"s"))
+    return found
+
+
+def _files_of_many(victim: Victim, count: int) -> list[Entry]:
+    """Files where very many keys may write."""
+    found, _ = _granted(victim, count // 2)
+    return found + [branch for number in range(count // 16) for branch in _fork(victim, b"s%d" % number)]
+
+
 def _revokes(victim: Victim, count: int) -> list[Entry]:
     """Revokes that a revoked key signs of itself, each behind the last one."""
     return _chain(MALLORY, victim.web, [(Action.REVOKE, b"mallory", MALLORY.fingerprint)] * count)
@@ -226,6 +253,8 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "modes of a revoked key": partial(_modes, key=MALLORY),
     "modes of a directory": _directory_modes,
     "modes of a directory of a revoked key": partial(_directory_modes, key=MALLORY),
+    "versions by a key each": _signers,
+    "files where many keys are valid": _files_of_many,
     "revokes of a revoked key": _revokes,
     "grants and revokes in turn": _in_turn,
     "a directory made again": _again,

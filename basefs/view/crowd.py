@@ -23,6 +23,7 @@ from typing import NamedTuple
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import EntryKind, Placed
+from basefs.view.contributors import NOBODY, Contributors
 from basefs.view.states import ABSENT
 from basefs.view.walk import MergedDirectory, Outcome, Walk
 
@@ -32,21 +33,16 @@ LEAST = 8
 MOST = 32_768
 
 
-class _Contributors(NamedTuple):
-    """The keys that have contributed to a branch, with their authority, and the highest of these."""
+class _Signed(NamedTuple):
+    """The keys that have contributed to a branch, as the bits of a number, and the highest authority of these."""
 
-    depths: dict[Fingerprint, int]
+    keys: int
     best: int
 
-    def with_others(self, others: _Contributors) -> _Contributors:
-        """These and others; this object where there is none more."""
-        depths = self.depths
-        if all(depth >= depths.get(key, depth + 1) for key, depth in others.depths.items()):
-            return self
-        united = dict(depths)
-        for key, depth in others.depths.items():
-            united[key] = min(depth, united.get(key, depth))
-        return _Contributors(united, min(self.best, others.best))
+    def with_others(self, others: _Signed) -> _Signed:
+        """These and others; this object where there is none more.  A key has one authority in a crowd."""
+        keys = self.keys | others.keys
+        return self if keys == self.keys else _Signed(keys, min(self.best, others.best))
 
 
 class _Branch(NamedTuple):
@@ -82,14 +78,17 @@ class Crowd:
         self._has_links = has_links
         #: What reverts name, whether it is here or not -> these reverts.
         self._named: dict[EntryHash, list[Placed]] = {}
-        self._counting: dict[EntryHash, _Contributors] = {}
+        self._counting: dict[EntryHash, _Signed] = {}
         #: Entry, or `None` for the path -> the branch that wins behind it.
         self._best: dict[EntryHash | None, _Branch] = {}
         #: The entries that win, from the first one to the last, and the position of each.
         self._line: list[EntryHash] = []
         self._positions: dict[EntryHash, int] = {}
-        #: What one key alone contributes.
-        self._own = {key: _Contributors({key: depth}, depth) for key, depth in self.directory.authority.depths.items()}
+        #: The contributing keys, by the numbers of their bits, and what each of them contributes.
+        self._keys: list[Fingerprint] = []
+        self._own: dict[Fingerprint, _Signed] = {}
+        #: What the outcome said last.
+        self._told = _Signed(0, 0), NOBODY
         self._adopt(walk)
 
     @classmethod
@@ -109,15 +108,15 @@ class Crowd:
         return len(self._forest.states)
 
     def _adopt(self, walk: Walk) -> None:
+        behind: dict[EntryHash, _Signed] = {}
+        # The last entries come first.
         for hash, outcome in walk.outcomes.items():
             entry = self._forest.states[hash]
-            if outcome is None:
-                continue
-            depths = dict(outcome.contributors)
-            only = self._own.get(entry.fingerprint) if len(depths) == 1 else None
-            if only is None or only.depths != depths:
-                only = _Contributors(depths, min(depths.values()))
-            self._counting[hash] = only
+            signed = None if outcome is None else self._with_own(entry, behind.get(hash))
+            if signed is not None:
+                self._counting[hash] = signed
+                others = behind.get(entry.parent)
+                behind[entry.parent] = signed if others is None else others.with_others(signed)
         for placed in (*self._forest.heads, *(one for some in self._forest.successors.values() for one in some)):
             _note_revert(self._named, placed)
             if placed.entry.hash in self._counting:
@@ -134,9 +133,36 @@ class Crowd:
         if not self._line:
             return None
         tip = self._forest.states[self._line[-1]]
-        first, authority = self._line[0], self.directory.authority
-        state, contributors = self._walk.states[tip.hash], self._counting[first].depths
-        return Outcome(state, (tip,), (), authority, (authority,), contributors, first)
+        first = self._line[0]
+        return Outcome(
+            self._walk.states[tip.hash],
+            (tip,),
+            (),
+            self.directory.authority,
+            (self.directory.authority,),
+            self._contributors(self._counting[first]),
+            first,
+        )
+
+    def _contributors(self, signed: _Signed) -> Contributors:
+        if signed != self._told[0]:
+            count = signed.keys.bit_count()
+            keys = (key for number, key in enumerate(self._keys) if signed.keys >> number & 1)
+            self._told = signed, Contributors({key: place for place, key in enumerate(keys)}, count, signed.best)
+        return self._told[1]
+
+    def _signed_by(self, key: Fingerprint) -> _Signed | None:
+        """What one key contributes alone; `None` of one that is not valid."""
+        signed = self._own.get(key)
+        if signed is None and self.directory.authority.allows(key):
+            signed = self._own[key] = _Signed(1 << len(self._keys), self.directory.authority.depths[key])
+            self._keys.append(key)
+        return signed
+
+    def _with_own(self, entry: Entry, behind: _Signed | None) -> _Signed | None:
+        """What the key of an entry contributes, and what the branches behind it do."""
+        own = self._signed_by(entry.fingerprint)
+        return own if behind is None else behind if own is None else behind.with_others(own)
 
     def add(self, placed: Placed) -> Impact:
         """Take a new entry of the path in, in one of these incarnations."""
@@ -192,7 +218,7 @@ class Crowd:
     def _count(self, placed: Placed, forks: dict[EntryHash | None, None]) -> None:
         """Let an entry count if it does by itself; `forks` gets the entries behind which another branch wins then."""
         entry = placed.entry
-        own = self._own.get(entry.fingerprint)
+        own = self._signed_by(entry.fingerprint)
         if own is None or entry.hash in self._counting or not self._walk.states[entry.hash].complete:
             return
         self._counting[entry.hash] = own
@@ -202,10 +228,9 @@ class Crowd:
                 forks[above] = None
             if above is None:
                 return
-            before = self._counting.get(above)
-            base = before or self._own.get(self._forest.states[above].fingerprint)
-            after = self._counting[hash] if base is None else base.with_others(self._counting[hash])
-            if after is before:
+            before, signed = self._counting.get(above), self._counting[hash]
+            after = self._with_own(self._forest.states[above], signed) if before is None else before.with_others(signed)
+            if after is None or after is before:
                 return
             self._counting[above] = after
             hash, above = above, self._parent(self._forest.states[above])
@@ -217,7 +242,7 @@ class Crowd:
     def _compare(self, first: EntryHash, fork: EntryHash | None) -> bool:
         """Compare a branch that is new, or has risen, with the best one; returns whether another one wins now."""
         contributors = self._counting[first]
-        rank = -contributors.best, len(contributors.depths), first
+        rank = -contributors.best, contributors.keys.bit_count(), first
         best = self._best.get(fork)
         if best is not None and best.rank > rank:
             return False

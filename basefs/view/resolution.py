@@ -18,22 +18,12 @@ from basefs.log.keys import fingerprint_of
 from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
+from basefs.view.contributors import Contributors
 from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
-from basefs.view.walk import (
-    LINKABLE,
-    Below,
-    FilesAlone,
-    Forest,
-    Incarnation,
-    MergedDirectory,
-    Outcome,
-    Unproven,
-    Walk,
-    unite,
-)
+from basefs.view.walk import LINKABLE, Below, FilesAlone, Forest, Incarnation, MergedDirectory, Outcome, Unproven, Walk
 
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
@@ -303,12 +293,12 @@ class _NotAnswered(Exception):
 class _Answers:
     """The contributors below directories, for one question: nothing is forgotten before that is answered."""
 
-    def __init__(self, remembered: Remembered[EntryHash, tuple[Authority, dict[Fingerprint, int]]]) -> None:
+    def __init__(self, remembered: Remembered[EntryHash, tuple[Authority, Contributors]]) -> None:
         """`remembered`: directory -> the keys valid there, and the contributors; of questions before, in this log."""
         self._remembered = remembered
-        self._found: dict[EntryHash, list[tuple[Authority, dict[Fingerprint, int]]]] = {}
+        self._found: dict[EntryHash, list[tuple[Authority, Contributors]]] = {}
 
-    def known(self, place: Incarnation) -> dict[Fingerprint, int] | None:
+    def known(self, place: Incarnation) -> Contributors | None:
         """Those below a directory, if they were found."""
         for authority, found in self._found.get(place.mkdir, ()):
             if authority == place.authority:
@@ -320,24 +310,18 @@ class _Answers:
         self._found.setdefault(place.mkdir, []).append(known)
         return known[1]
 
-    def note(self, place: Incarnation, found: dict[Fingerprint, int]) -> None:
+    def note(self, place: Incarnation, found: Contributors) -> None:
         """They were found."""
         self._found.setdefault(place.mkdir, []).append((place.authority, found))
         self._remembered.keep(place.mkdir, (place.authority, found))
 
-    def union(self, places: Collection[Incarnation]) -> dict[Fingerprint, int]:
+    def union(self, places: Collection[Incarnation]) -> Contributors:
         """Those below any of some directories.  Raises `_NotAnswered`."""
-        united: dict[Fingerprint, int] = {}
-        missing = []
-        for place in places:
-            known = self.known(place)
-            if known is None:
-                missing.append(place)
-            else:
-                unite(united, known)
+        found = [(place, self.known(place)) for place in places]
+        missing = [place for place, known in found if known is None]
         if missing:
             raise _NotAnswered(missing)
-        return united
+        return Contributors.united(known for _, known in found if known is not None)
 
 
 class Resolver:
@@ -370,7 +354,7 @@ class Resolver:
         self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
-        self._contributors: Remembered[EntryHash, tuple[Authority, dict[Fingerprint, int]]] = Remembered(_REMEMBERED)
+        self._contributors: Remembered[EntryHash, tuple[Authority, Contributors]] = Remembered(_REMEMBERED)
         #: Directory, which question, and without the keys that have quotas -> the keys valid there, and the answer.
         self._below: Remembered[tuple[EntryHash, Below, bool], tuple[Authority, bool]] = Remembered(_REMEMBERED)
         #: While they are asked for.
@@ -684,8 +668,8 @@ class Resolver:
                 walk = Walk(self, forest, directory, below=below, unlimited=unlimited)
                 yield self._result(walk), walk
 
-    def contributors_below(self, directories: Collection[Incarnation]) -> dict[Fingerprint, int]:
-        """The keys valid now that signed anything below any of these directories, with their authority.
+    def contributors_below(self, directories: Collection[Incarnation]) -> Contributors:
+        """The keys valid now that signed anything below any of these directories.
 
         A directory below that has something else in its place takes the same question.  It is answered first, so that
         the stack does not grow with the depth of the tree, which a key holder chooses.
@@ -709,14 +693,14 @@ class Resolver:
 
     def _ask_below(self, place: Incarnation, answers: _Answers) -> Sequence[Incarnation]:
         """Find the contributors below a directory; returns those below it that must be asked first, if any."""
-        found: dict[Fingerprint, int] = {}
+        found: list[Contributors] = []
         first: list[Incarnation] = []
         todo = [place]
         while todo:
             directory = todo.pop()
             known = answers.known(directory)
             if known is not None:
-                unite(found, known)
+                found.append(known)
                 continue
             merged = MergedDirectory((directory.mkdir,), directory.authority, directory.depth + 1)
             for entries in self._entries_in(directory.mkdir):
@@ -726,10 +710,10 @@ class Resolver:
                     first += question.places
                     continue
                 if outcome is not None:
-                    unite(found, outcome.contributors)
+                    found.append(outcome.contributors)
                     todo.extend(Incarnation(mkdir, outcome.authority, merged.depth) for mkdir in outcome.directories)
         if not first:
-            answers.note(place, found)
+            answers.note(place, Contributors.united(found))
         return first
 
     def _entries_in(self, mkdir: EntryHash) -> Collection[Sequence[Placed]]:

@@ -25,6 +25,7 @@ from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
+from basefs.view.contributors import Contributors
 from basefs.view.crowd import Crowd, Crowds, Idlers, Impact
 from basefs.view.permissions import Authority
 from basefs.view.resolution import Resolver
@@ -711,7 +712,8 @@ class Tree:
         if entry.action is Action.WRITE and not self.resolver.is_complete(placed):
             return True
         node.touched = 0
-        contributors = {**outcome.contributors, entry.fingerprint: outcome.authority.depths[entry.fingerprint]}
+        own = Contributors.of(entry.fingerprint, outcome.authority.depths[entry.fingerprint])
+        contributors = outcome.contributors.with_others(own)
         node.outcome = outcome._replace(
             state=step(outcome.state, entry, complete=True), tips=(entry,), contributors=contributors
         )

@@ -19,18 +19,17 @@ quota were valid.  An unfounded entry does not count.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from basefs.log.entries import CHILD_ACTIONS, KEEPING_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import EntryKind, Placed
+from basefs.view.contributors import NOBODY, Contributors
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
-#: Rank of a branch without contributors: below every depth that a path can have.
-_NO_AUTHORITY = 1 << 30
 #: Kinds that a hard link can name.
 LINKABLE = (Kind.FILE, Kind.SYMLINK)
 #: Actions that continue the file that a hard link names.
@@ -49,7 +48,7 @@ class Outcome(NamedTuple):
         directories: the mkdir entries of a live directory, the highest ranked first; empty for anything else.
         authority: the keys valid at the path, if this is its outcome.
         authorities: for each tip, the keys that are valid on its branch and may append there.
-        contributors: keys valid now that signed an entry of the branch, with the depth of their authority.
+        contributors: keys valid now that signed an entry of the branch.
         first: hash of the branch's first entry; the highest one of merged branches.
         from_below: whether entries below the path had a say, so that a change below may change the outcome.
         elsewhere: if this is the outcome of a path, the keys that are not valid at the path, and are behind one of its
@@ -61,7 +60,7 @@ class Outcome(NamedTuple):
     directories: tuple[EntryHash, ...]
     authority: Authority
     authorities: tuple[Authority, ...]
-    contributors: Mapping[Fingerprint, int]
+    contributors: Contributors
     first: EntryHash
     from_below: bool = False
     elsewhere: frozenset[Fingerprint] = frozenset()
@@ -73,8 +72,7 @@ class Outcome(NamedTuple):
     @property
     def rank(self) -> tuple[int, int, EntryHash]:
         """The value that rules 2 to 4 compare; the highest wins."""
-        best = min(self.contributors.values(), default=_NO_AUTHORITY)
-        return -best, len(self.contributors), self.first
+        return -self.contributors.best, len(self.contributors), self.first
 
 
 class MergedDirectory(NamedTuple):
@@ -89,12 +87,6 @@ class MergedDirectory(NamedTuple):
     mkdirs: tuple[EntryHash, ...]
     authority: Authority
     depth: int
-
-
-def unite(into: dict[Fingerprint, int], contributors: Mapping[Fingerprint, int]) -> None:
-    """Add contributors, each with its highest authority."""
-    for fingerprint, depth in contributors.items():
-        into[fingerprint] = min(depth, into.get(fingerprint, depth))
 
 
 @dataclass(slots=True)
@@ -231,8 +223,8 @@ class OtherPaths(Protocol):
     def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
         """Whether any path below one incarnation of a directory, however deep, is live."""
 
-    def contributors_below(self, directories: Collection[Incarnation]) -> dict[Fingerprint, int]:
-        """The keys valid now that signed anything below any of these directories, with their authority."""
+    def contributors_below(self, directories: Collection[Incarnation]) -> Contributors:
+        """The keys valid now that signed anything below any of these directories."""
 
 
 class Walk:
@@ -449,18 +441,16 @@ class Walk:
         if entry.hash in self.unfounded or (self._files is not None and self.states[entry.hash].kind not in LINKABLE):
             return None
         authority = self.authorities[entry.hash]
-        own: dict[Fingerprint, int] = {}
+        own = NOBODY
         if self._is_valid(entry, authority):
             if entry.fingerprint in authority.limits and self._others.is_over(placed, authority):
                 self.over.add(entry.hash)
             else:
-                own[entry.fingerprint] = authority.depths[entry.fingerprint]
+                own = Contributors.of(entry.fingerprint, authority.depths[entry.fingerprint])
         branches = [outcome for hash in self._following(entry) if (outcome := self.outcomes.get(hash)) is not None]
         chosen = self.choose(branches)
         if chosen is not None:
-            contributors = dict(own)
-            for branch in branches:
-                unite(contributors, branch.contributors)
+            contributors = Contributors.united([*(branch.contributors for branch in branches), own])
             return chosen._replace(contributors=contributors, first=entry.hash)
         state = self.states[entry.hash]
         if not state.complete:
@@ -487,7 +477,7 @@ class Walk:
         if state.kind is Kind.ABSENT and state.remains is not None and self._has_life(state.remains, authority):
             state = state.remains
         directories = (state.origin,) if state.kind is Kind.DIRECTORY and state.origin is not None else ()
-        return Outcome(state, (entry,), directories, authority, (authority,), {}, hash)
+        return Outcome(state, (entry,), directories, authority, (authority,), NOBODY, hash)
 
     def last_absence(self) -> Outcome | None:
         """The last outcome without an object, on the way to the present one; `None` if there always was one."""
@@ -552,20 +542,19 @@ class Walk:
         return winner._replace(from_below=from_below or bool(directories))
 
     def _merged(self, directories: Sequence[Outcome], *, against_others: bool) -> Outcome:
-        contributors: dict[Fingerprint, int] = {}
+        contributors = [outcome.contributors for outcome in directories]
         mkdirs: dict[EntryHash, None] = {}
         for outcome in directories:
-            unite(contributors, outcome.contributors)
             mkdirs.update(dict.fromkeys(outcome.directories))
         if against_others:
             places = [
                 Incarnation(mkdir, one.authority, self._depth) for one in directories for mkdir in one.directories
             ]
-            unite(contributors, self._others.contributors_below(places))
+            contributors.append(self._others.contributors_below(places))
         return directories[0]._replace(
             tips=tuple(tip for outcome in directories for tip in outcome.tips),
             authorities=tuple(authority for outcome in directories for authority in outcome.authorities),
             directories=tuple(mkdirs),
-            contributors=contributors,
+            contributors=Contributors.united(contributors),
             first=max(outcome.first for outcome in directories),
         )
