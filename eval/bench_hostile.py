@@ -171,6 +171,15 @@ def _files_of_many(victim: Victim, count: int) -> list[Entry]:
     return found + [branch for number in range(count // 16) for branch in _fork(victim, b"s%d" % number)]
 
 
+def _directories_of_many(victim: Victim, count: int) -> list[Entry]:
+    """Directories where very many keys may write, and one more in each."""
+    found, keys = _granted(victim, count // 3)
+    for number in range(len(keys)):
+        made = ALICE.sign(victim.web, 1, Action.MKDIR, b"s%d" % number)
+        found += [made, ALICE.sign(made.hash, 1, Action.GRANT, b"bob", BOB.public)]
+    return found
+
+
 def _revokes(victim: Victim, count: int) -> list[Entry]:
     """Revokes that a revoked key signs of itself, each behind the last one."""
     return _chain(MALLORY, victim.web, [(Action.REVOKE, b"mallory", MALLORY.fingerprint)] * count)
@@ -255,6 +264,7 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "modes of a directory of a revoked key": partial(_directory_modes, key=MALLORY),
     "versions by a key each": _signers,
     "files where many keys are valid": _files_of_many,
+    "directories where many keys are valid": _directories_of_many,
     "revokes of a revoked key": _revokes,
     "grants and revokes in turn": _in_turn,
     "a directory made again": _again,

@@ -35,6 +35,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
+from basefs.view.layers import changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Authority:
         return cls({fingerprint_of(max(confirmed)[1]) if confirmed else root.fingerprint: 0})
 
     def __eq__(self, other: object) -> bool:
-        return (
+        return self is other or (
             isinstance(other, Authority)
             and self.depths == other.depths
             and set(self.grants) == set(other.grants)
@@ -144,13 +145,13 @@ class Authority:
         for entry in entries:
             if entry.action is Action.GRANT:
                 pending.setdefault(entry.fingerprint, []).append(Grant(entry, fingerprint_of(entry.content)))
-        depths = dict(self.depths)
+        new: dict[Fingerprint, int] = {}
         #: Granted key -> the revokers from which its grants stem.
         stems: dict[Fingerprint, int] = {}
         accepted: list[Grant] = []
-        limits = dict(self.limits)
+        limits = _Limits(self.limits)
         granters: set[Fingerprint] = set()
-        signers = [signer for signer in pending if signer in depths and signer not in limits]
+        signers = [signer for signer in pending if self.may_grant(signer)]
         while signers:
             reach = {signer: revokers.bit_of(signer) | stems.get(signer, 0) for signer in signers}
             level: dict[Fingerprint, dict[Fingerprint, list[Grant]]] = {}
@@ -164,11 +165,13 @@ class Authority:
                     accepted += grants
                     granters.add(signer)
                     for grant in grants:
-                        _limit(limits, grant, depth, is_valid=key in depths)
-                        depths.setdefault(key, depth)
+                        is_valid = key in new or key in self.depths
+                        limits.take(grant, depth, is_valid=is_valid)
+                        if not is_valid:
+                            new[key] = depth
                     stems[key] = stems.get(key, 0) | reach[signer]
-            signers = [key for key in level if key in depths and key in pending and key not in limits]
-        found = Authority(depths, accepted, limits)
+            signers = [key for key, by in level.items() if by and key in pending and limits.get(key) is None]
+        found = Authority(changed(self.depths, new), accepted, limits.mapping())
         found.admits = tuple(_admits(entries, found, revokers, stems, granters))
         return found
 
@@ -195,17 +198,34 @@ def _admits(
     return [admit for by_signer in pending.values() for admits in by_signer.values() for admit in admits]
 
 
-def _limit(limits: dict[Fingerprint, Mapping[int, Quota]], grant: Grant, depth: int, *, is_valid: bool) -> None:
-    """Take a grant at this depth into the limits; `is_valid`: its key was granted something before."""
-    key, quota = grant.fingerprint, grant.quota
-    if quota is None:
-        limits.pop(key, None)
-    elif not is_valid:
-        limits[key] = {depth: quota}
-    elif key in limits:
-        other = limits[key].get(depth, quota)
-        widest = Quota(max(quota.bytes, other.bytes), max(quota.entries, other.entries))
-        limits[key] = {**limits[key], depth: widest}
+class _Limits:
+    """The limits above a path, and what the grants on it change."""
+
+    def __init__(self, above: Mapping[Fingerprint, Mapping[int, Quota]]) -> None:
+        self._above = above
+        self._changes: dict[Fingerprint, Mapping[int, Quota] | None] = {}
+
+    def get(self, key: Fingerprint) -> Mapping[int, Quota] | None:
+        """The quotas of a key by the depths of its grants; `None` if it has none."""
+        return self._changes[key] if key in self._changes else self._above.get(key)
+
+    def take(self, grant: Grant, depth: int, *, is_valid: bool) -> None:
+        """Take in a grant at this depth; `is_valid`: its key was granted something before."""
+        key, quota = grant.fingerprint, grant.quota
+        known = self.get(key)
+        if quota is None:
+            if known is not None:
+                self._changes[key] = None
+        elif not is_valid:
+            self._changes[key] = {depth: quota}
+        elif known is not None:
+            other = known.get(depth, quota)
+            widest = Quota(max(quota.bytes, other.bytes), max(quota.entries, other.entries))
+            self._changes[key] = {**known, depth: widest}
+
+    def mapping(self) -> Mapping[Fingerprint, Mapping[int, Quota]]:
+        """All of them."""
+        return changed(self._above, self._changes)
 
 
 #: The bit of the revokers from which every grant of a key has to fear.

@@ -434,8 +434,8 @@ class Resolver:
         if not walk.decided_below.isdisjoint(outcome.directories):
             outcome = outcome._replace(from_below=True)
         if walk.forest.hanging:
-            elsewhere = walk.keys() - outcome.authority.depths.keys()
-            outcome = outcome._replace(elsewhere=frozenset(elsewhere)) if elsewhere else outcome
+            elsewhere = walk.keys_besides(outcome.authority)
+            outcome = outcome._replace(elsewhere=elsewhere) if elsewhere else outcome
         return outcome
 
     def crowd(

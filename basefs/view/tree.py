@@ -755,7 +755,7 @@ def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry 
     if node is None:
         return Change(path, seen.outcome.state, None, delete)
     before, after = seen.outcome, node.outcome
-    rights = before.authority.depths.keys() != after.authority.depths.keys()
+    rights = before.authority is not after.authority and before.authority.depths.keys() != after.authority.depths.keys()
     if visible(before.state) == visible(after.state) and not rights:
         return None
     return Change(path, before.state, after.state, after.tips[0], attributes=rights)

@@ -298,11 +298,11 @@ class Walk:
         """The heads that the forward pass reached."""
         return [head for head in self.forest.heads if head.entry.hash in self.outcomes]
 
-    def keys(self) -> set[Fingerprint]:
-        """The keys that are valid behind any entry."""
+    def keys_besides(self, authority: Authority) -> frozenset[Fingerprint]:
+        """The keys that are valid behind any entry, and not by this authority."""
         # Most entries share one object.
-        distinct = {id(authority): authority for authority in self.authorities.values()}
-        return {key for authority in distinct.values() for key in authority.depths}
+        others = {id(other): other for other in self.authorities.values() if other is not authority}
+        return frozenset(key for other in others.values() for key in other.depths if not authority.allows(key))
 
     def _forward(self) -> None:
         todo: list[tuple[Placed, State, Authority]] = [(head, ABSENT, self._base) for head in self.forest.heads]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import statistics
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -54,6 +55,27 @@ def test_cost_is_linear_in_the_entries_concerned(shape: str, tmp_path: pathlib.P
         # Nor each other.
         assert abs(many["alone"] - few["alone"]) <= 20
     assert abs(many["elsewhere"] - few["elsewhere"]) <= 20
+
+
+def memory(shape: str, count: int, directory: pathlib.Path) -> int:
+    """Bytes that a node keeps of a shape, its caches included."""
+    directory.mkdir()
+    victim = Victim(directory)
+    entries = SHAPES[shape](victim, count)
+    tracemalloc.start()
+    try:
+        victim.take(entries)
+        victim.replica.live_paths()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+        victim.replica.close()
+
+
+def test_keys_and_directories_take_no_memory_for_each_pair_of_them(tmp_path: pathlib.Path) -> None:
+    shape = "directories where many keys are valid"
+    few, many = (memory(shape, count, tmp_path / str(count)) for count in (4 * COUNT, 8 * COUNT))
+    assert many <= 2.3 * few
 
 
 #: The shapes of which each entry costs what it would cost alone.
