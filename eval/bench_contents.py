@@ -17,13 +17,14 @@ import threading
 import time
 from pathlib import Path
 
-from basefs.log.content import PIECE, as_content
+from basefs.log.content import PIECE
 from basefs.log.entries import ROOT_NAME, Action
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from eval.benchmark import Benchmark
 from eval.ending import uninterrupted
 from eval.rows import Row
+from tests.support.helpers import content_of
 from tests.support.node import CommandFailed
 
 KEY = SigningKey.from_seed(bytes(32))
@@ -119,7 +120,7 @@ def _report(megabytes: int, kind: str, directory: Path) -> None:
     for what in ("write", "change"):
         with source.open("rb+") as file:
             start = time.perf_counter()
-            content = as_content(file)
+            content = content_of(file)
             replica.commit(lambda author, content=content: author.write((b"f",), content))  # type: ignore[misc]
             row[f"{what} s"] = time.perf_counter() - start
             row[f"{what}: waited ms"] = waiter.take()

@@ -50,10 +50,11 @@ class Puller:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def request(self, peer: Address, text: str, *, jitter: float = 0.0) -> None:
+    def request(self, peer: Address, text: str, *, jitter: float = 0.0) -> bool:
         """See `PullScheduler.news`."""
-        self._scheduler.news(peer, text, self._loop.time(), jitter)
+        queued = self._scheduler.news(peer, text, self._loop.time(), jitter)
         self._arm()
+        return queued
 
     def gap(self, peer: Address) -> None:
         """A neighbour has something that is not here."""
