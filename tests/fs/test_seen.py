@@ -80,6 +80,11 @@ class Two:
         self.deliver(self.there, self.here.replica)
         return entry
 
+    def remove_elsewhere(self) -> None:
+        """Another node removes the file, and this one hears of it."""
+        self.there.commit(lambda author: author.remove(F, directory=False))
+        self.deliver(self.there, self.here.replica)
+
     def restart(self) -> None:
         """This node is killed and started again."""
         target = self._base / f"{self.here.replica.directory.name}a"
@@ -320,6 +325,55 @@ def test_a_removal_while_a_version_is_published_follows_that(two: Two) -> None:
     two.meet()
     assert not two.here.fs.working.exists(F)
     assert two.there.survey(F).conflicts() == []
+
+
+#: What is staged of a file, and how it is removed here.
+REMOVALS: dict[str, tuple[Callable[[Local], object], Callable[[Local], object]]] = {
+    "echo; rm": (CHANGES["echo"], CHANGES["rm"]),
+    "chmod; rm": (lambda here: here.fs.metadata.set_mode(F, 0o600), CHANGES["rm"]),
+    "mv; rm": (
+        lambda here: here.fs.namespace.rename(F, path("/d/g")),
+        lambda here: here.fs.namespace.unlink(path("/d/g")),
+    ),
+    "echo; mv f f~": (CHANGES["echo"], lambda here: here.fs.namespace.rename(F, path("/d/f~"))),
+}
+
+
+@pytest.mark.parametrize(("stage", "remove"), REMOVALS.values(), ids=REMOVALS)
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+def test_what_another_node_has_removed_and_this_one_removes_then_stays_away(
+    two: Two, stage: Callable[[Local], object], remove: Callable[[Local], object], killed: bool
+) -> None:
+    stage(two.here)
+    two.remove_elsewhere()
+    remove(two.here)
+    assert set(two.shown()) <= {b"f~"}
+    if killed:
+        two.restart()
+    two.meet()
+    assert set(two.shown()) <= {b"f~"}
+    assert not {F, path("/d/g")} & set(tree_of(two.there))
+
+
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["", "hidden"])
+def test_an_open_file_that_both_have_removed_is_written_for_nobody(two: Two, is_hidden: bool) -> None:
+    fs = two.here.fs
+    handle = fs.files.open(F, os.O_RDWR)
+    fs.files.write(handle, b"ours", 0)
+    two.remove_elsewhere()
+    if is_hidden:
+        hidden = path("/d/.fuse_hidden0000000000000001")
+        fs.namespace.rename(F, hidden)
+    else:
+        fs.namespace.unlink(F)
+    assert two.shown() == {}
+    fs.files.write(handle, b"more", 4)
+    assert two.here.read_handle(handle) == b"oursmore"
+    two.here.close(handle)
+    if is_hidden:
+        fs.namespace.unlink(hidden)
+    two.meet()
+    assert two.shown() == {}
 
 
 def test_a_mode_goes_with_what_came_meanwhile(two: Two) -> None:

@@ -528,9 +528,10 @@ class WorkingSet:
             if inode is not None and inode.journaled and not is_given:
                 self.journal.withdraw(path)
         if inode is not None:
-            if not self.find_home(inode) and not inode.names:
+            has_home = self.find_home(inode)
+            if not has_home and not inode.names:
                 self._part(inode)
-            elif inode.is_pending and not inode.is_new and self.stays_here(inode):
+            elif has_home and inode.is_pending and self.stays_here(inode):
                 # What was changed under the name that goes is published under one that stays.
                 self.attach(inode)
                 self.record(inode)
@@ -555,12 +556,20 @@ class WorkingSet:
         """Whether the view still has a name of this inode, and moves the home there."""
         if inode.home is None:
             return False
-        if self.overlay.get(inode.home) is MISSING:
+        if self.overlay.get(inode.home) is MISSING and self._has_home(inode, inode.home):
             return True
         others = self.live_names(inode).difference(inode.names)
         if others:
             self._move_home(inode, min(others))
         return bool(others)
+
+    def _has_home(self, inode: Inode, home: Path) -> bool:
+        """Whether the view has an inode at this path: another node may have removed it."""
+        self.catch_up(inode)
+        try:
+            return self.replica.attributes(home).origin == inode.origin
+        except PathError:
+            return False
 
     def _move_home(self, inode: Inode, home: Path) -> None:
         """The view has an inode at this path, too, and the path that was its home goes to something else."""
