@@ -5,7 +5,8 @@ reader nor the holder of one directory can set the key of all, and a key that wa
 revoked since gives way to any other one.
 
 Whether a new one is due follows from two facts, in whatever order they are written: the members that may have the key,
-which its file names before they are given it, and the members of the log.
+which its file names before they are given it, and the members of the log.  A member that had not received a revoke yet
+may have given the new key to the revoked machine: where it makes none itself, it tells those that do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 import base64
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,6 +54,11 @@ _FIRST_SECONDS = 3.0
 _LOST_SECONDS = 2.0
 #: Members that are told at once.
 _TOLD_AT_ONCE = 16
+#: Seconds between two times at the most that a node says that the key has leaked: maybe nobody makes another one.
+_WARN_SECONDS = 300.0
+#: Seconds between two keys that a node makes because others say that the last one has leaked: any member can say so,
+#: and each new key starts all agents again.
+_HEED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,28 @@ class SignedKey:
         return cls(
             GossipKey(data[:KEY_SIZE]), data[KEY_SIZE : KEY_SIZE + PUBLIC_KEY_SIZE], data[KEY_SIZE + PUBLIC_KEY_SIZE :]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SentKey:
+    """The gossip key of a node as it sends it to members.
+
+    Attributes:
+        signed: the key.
+        has_leaked: whether somebody may have it who is no member any more, as far as the node knows.
+    """
+
+    signed: SignedKey
+    has_leaked: bool = False
+
+    def encode(self) -> bytes:
+        """The key, and a byte."""
+        return self.signed.encode() + bytes([self.has_leaked])
+
+    @classmethod
+    def decode(cls, data: bytes) -> SentKey:
+        """The reverse.  Raises ValueError for another length."""
+        return cls(SignedKey.decode(data[:-1]), data[-1:] == b"\x01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +167,11 @@ class GossipKeys:
         self._membership = membership
         self._changing = asyncio.Lock()
         self._rng = rng
+        #: The key that has leaked as another member says, and from when on another one is believed.
+        self._reported: GossipKey | None = None
+        self._heeds_at = float("-inf")
+        #: When others are told next that the key has leaked, and seconds until they are told once more.
+        self._warns_at, self._pause = float("-inf"), _ASK_SECONDS
 
     async def watch_members(self, sync: SyncService) -> None:
         """Have `sync` let in the members, and note that they may have the key, for ever."""
@@ -176,7 +209,7 @@ class GossipKeys:
         # As it stands now: the exchange may have begun before a revoke.
         if member not in self._membership.in_gossip & self._kept.known_to:
             raise PermissionError("no part of gossip")
-        return self._kept.signed.encode()
+        return SentKey(self._kept.signed, self._has_leaked()).encode()
 
     async def _note_members(self) -> None:
         """Write down that the members may have the key.  Raises OSError."""
@@ -197,6 +230,7 @@ class GossipKeys:
             lost = self._lost()
             for address in self._rng.sample(lost, min(len(lost), _ASKED)):
                 await self._meet(address)
+            await self._warn_if_due(lost)
 
         # At random, so that one member makes the key and the others take it.
         await repeat(
@@ -205,9 +239,12 @@ class GossipKeys:
             lambda: asyncio.sleep(self._rng.uniform(0.5, 1.0) * _ASK_SECONDS),
         )
 
-    def _is_due(self) -> bool:
+    def _has_leaked(self) -> bool:
         """Whether somebody may have the key who takes no part in gossip: the key of a member was revoked."""
         return not self._kept.known_to <= self._membership.in_gossip
+
+    def _is_due(self) -> bool:
+        return self._has_leaked() or self._reported == self._kept.signed.key
 
     async def _renew_if_due(self) -> None:
         """Raises OSError; it is tried again then."""
@@ -218,6 +255,16 @@ class GossipKeys:
         # Without such a key of its own this node waits for one that has.
         if self._is_due() and signer is not None:
             await self._make(signer)
+
+    async def _warn_if_due(self, lost: Collection[Address]) -> None:
+        """Tell some members that the key has leaked: one of them may make another one.  Raises OSError."""
+        now = asyncio.get_running_loop().time()
+        if not self._has_leaked():
+            self._warns_at, self._pause = now, _ASK_SECONDS
+        elif now >= self._warns_at:
+            self._warns_at, self._pause = now + self._pause, min(2 * self._pause, _WARN_SECONDS)
+            others = [peer.sync_address for peer in self._gossip.expected]
+            await self._tell(self._rng.sample(others, min(len(others), _TOLD_AT_ONCE)), lost)
 
     async def renew(self) -> RenewedGossipKey:
         """Make a new key now.
@@ -249,14 +296,18 @@ class GossipKeys:
         new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity, self._rng)
         # Looked up now: with the new key the agent starts again, and lists nobody for a moment.
         lost = set(self._lost())
-        await self._take(new.encode(), lambda: True)
+        await self._take(SentKey(new).encode(), lambda: True)
+        return await self._tell([peer.sync_address for peer in self._gossip.expected], lost)
+
+    async def _tell(self, addresses: Sequence[Address], lost: Collection[Address]) -> list[bool]:
+        """Exchange the key with members, some at a time; returns which of them have answered.  Raises OSError."""
         places = asyncio.Semaphore(_TOLD_AT_ONCE)
 
         async def tell(address: Address) -> bool:
             async with places:
                 return await self._meet(address, _LOST_SECONDS if address in lost else None)
 
-        return list(await asyncio.gather(*(tell(peer.sync_address) for peer in self._gossip.expected)))
+        return list(await asyncio.gather(*map(tell, addresses)))
 
     def _lost(self) -> Sequence[Address]:
         expected = self._gossip.expected
@@ -280,10 +331,13 @@ class GossipKeys:
 
     async def _take(self, theirs: bytes, may: Callable[[], bool]) -> None:
         """`may`: whether it may still come from who has sent it.  Raises OSError."""
-        other = SignedKey.decode(theirs)
+        sent = SentKey.decode(theirs)
+        other = sent.signed
         async with self._changing:
             mine = self._kept.signed
             if other.key == mine.key:
+                if sent.has_leaked and may():
+                    self._heed(other.key)
                 return
             makers, identity = await asyncio.to_thread(self._replica.root_keys), self._replica.identity
             found = await asyncio.to_thread(self._replica.membership)
@@ -292,3 +346,9 @@ class GossipKeys:
                 await self._keep(KeptKey(other, found.keys - found.invited))
                 log.info("gossip has a new key, number %d", other.key.generation)
                 await self._gossip.encrypt(other.key.as_serf())
+
+    def _heed(self, key: GossipKey) -> None:
+        """Another member says that a key has leaked, and says so again where it is not believed yet."""
+        now = asyncio.get_running_loop().time()
+        if key != self._reported and now >= self._heeds_at:
+            self._reported, self._heeds_at = key, now + _HEED_SECONDS

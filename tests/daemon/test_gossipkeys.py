@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,15 +12,23 @@ from typing import Any
 
 import pytest
 
-from basefs.daemon.gossipkeys import GossipKeys, KeptKey, SignedKey
+from basefs.daemon.gossipkeys import GossipKeys, KeptKey, SentKey, SignedKey
 from basefs.daemon.membership import Membership
 from basefs.errors import NotPermitted, StoreError
 from basefs.gossip.key import GossipKey
+from basefs.gossip.members import Peer
+from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
-from tests.support.helpers import ROOT_KEY, path
+from basefs.sync.net.transport import SessionContext
+from basefs.tasks import cancel
+from tests.simulation.loop import PROCESS, Loop, Process
+from tests.support.asynchronous import HOST
+from tests.support.helpers import ROOT_KEY, copy_replica, path
+from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
+from tests.support.syncing import Syncing, running
 
 READER, WEB, STRANGER = (SigningKey.generate() for _ in range(3))
 
@@ -58,7 +68,7 @@ def keys_of(replica: Replica, key: SignedKey | None = None) -> tuple[GossipKeys,
 
 
 def exchange(keys: GossipKeys, member: SigningKey, theirs: SignedKey) -> SignedKey:
-    return SignedKey.decode(asyncio.run(keys.exchange(member.public, theirs.encode())))
+    return SentKey.decode(asyncio.run(keys.exchange(member.public, SentKey(theirs).encode()))).signed
 
 
 def revoke(replica: Replica, where: str, name: bytes, key: SigningKey) -> None:
@@ -143,7 +153,7 @@ class Run:
     async def gives_key_to(self, member: SigningKey) -> bool:
         """Whether it gives the gossip key to a member."""
         try:
-            await self.keys.exchange(member.public, SignedKey(GossipKey.of(0)).encode())
+            await self.keys.exchange(member.public, SentKey(SignedKey(GossipKey.of(0))).encode())
         except PermissionError:
             return False
         return True
@@ -212,12 +222,74 @@ def test_a_revoke_changes_the_key_also_where_the_daemon_dies_before_it_has(membe
     assert not third.gossip.keys and generation(member_with_key) == 2
 
 
+def test_a_key_that_a_member_gave_away_before_it_heard_of_a_revoke_is_changed_by_another_one(
+    replica: Replica, tmp_path: Path
+) -> None:
+    """It has no key for the root, so it makes none itself; who made the last one does not know that it has leaked."""
+    second = made_by(replica, ROOT_KEY)
+    other = copy_replica(replica, tmp_path / "web", [WEB])
+    KeptKey(second).save(other.directory)
+    revoke(replica, "/", b"reader", READER)
+    KeptKey(second, replica.members()).save(replica.directory)
+
+    async def main() -> None:
+        maker, web = Run(replica), Run(other)
+        shared = SessionContext(credentials=maker.membership.credentials, keys=maker.keys.exchange)
+        node = Syncing(MemoryLog(bytes(28)), shared=shared)
+        async with running(node):
+            web.gossip.expected = [Peer("maker", HOST, 0, node.port, "alive")]
+            assert await web.gives_key_to(READER)
+            other.apply([Entry.decode(raw) for raw in replica.walk(())], [])
+            await asyncio.gather(maker.until(maker.has_new_key), web.until(maker.has_new_key))
+
+    asyncio.run(main())
+    assert generation(replica) == 3
+    assert KeptKey.load(replica.directory).known_to == replica.members()
+    other.close()
+
+
+def test_a_leak_is_believed_of_the_key_of_now_from_a_member_and_once_a_minute(replica: Replica) -> None:
+    """Each new key starts all agents again, so nobody has one made as often as he likes."""
+    loop = Loop()
+    keys, gossip, _ = keys_of(replica)
+
+    async def count_after(seconds: float, member: SigningKey, key: SignedKey) -> int:
+        """New keys so many seconds after a member has said that a key has leaked."""
+        with contextlib.suppress(PermissionError):
+            await keys.exchange(member.public, SentKey(key, has_leaked=True).encode())
+        await asyncio.sleep(seconds)
+        return len(gossip.keys)
+
+    def current() -> SignedKey:
+        return KeptKey.load(replica.directory).signed
+
+    async def main() -> list[int]:
+        PROCESS.set(Process(HOST, random.Random(1)))
+        watch = asyncio.create_task(keys.watch())
+        await keys.exchange(READER.public, SentKey(made_by(replica, ROOT_KEY, 2)).encode())
+        found = [
+            await count_after(30.0, READER, made_by(replica, ROOT_KEY, 1)),
+            await count_after(30.0, STRANGER, current()),
+            await count_after(15.0, READER, current()),
+            await count_after(30.0, READER, current()),
+            await count_after(30.0, WEB, current()),
+            await count_after(15.0, WEB, current()),
+        ]
+        await cancel([watch])
+        return found
+
+    try:
+        assert loop.run_until_complete(main()) == [1, 1, 2, 2, 2, 3]
+    finally:
+        loop.close()
+
+
 def test_a_member_that_cannot_be_written_down_is_given_no_key(replica: Replica) -> None:
     """As on a full disk: nobody would know after a crash that it had the key."""
     keys, _, _ = keys_of(replica)
     (replica.directory / "gossip.key").mkdir()
     with pytest.raises(OSError):
-        asyncio.run(keys.exchange(WEB.public, SignedKey(GossipKey.of(0)).encode()))
+        exchange(keys, WEB, SignedKey(GossipKey.of(0)))
 
 
 def test_a_new_key_on_demand_is_known_to_the_members_of_now(replica: Replica) -> None:

@@ -18,8 +18,8 @@ from basefs.tasks import within
 #: OSError, also for a member that is to have none.
 ExchangeKeys: TypeAlias = Callable[[bytes, bytes], Awaitable[bytes]]
 
-#: Bytes of a key, its signer and the signature.
-_SIZE = 128
+#: Bytes of a key, its signer, the signature, and whether it has leaked.
+_SIZE = 129
 #: Seconds for all of it.
 _PATIENCE = 10.0
 

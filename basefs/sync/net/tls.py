@@ -28,7 +28,7 @@ from basefs.sync.session.result import Reason
 
 #: What is spoken inside of it (RFC 7301): a session, or the exchange of the gossip key.
 ALPN = "basefs/3"
-ALPN_KEY = "basefs-key/1"
+ALPN_KEY = "basefs-key/2"
 #: The first byte of a TLS connection: a handshake record (RFC 8446, section 5.1).  No line of a session begins with it.
 FIRST_BYTE = b"\x16"
 #: Bytes that a peer may send until the handshake is complete: honest ones send less than two thousand.

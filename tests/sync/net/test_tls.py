@@ -674,7 +674,7 @@ def test_a_member_has_one_session_that_stands_whatever_ports_it_tells() -> None:
     run(main())
 
 
-OURS, THEIRS = bytes(128), bytes(range(128))
+OURS, THEIRS = bytes(129), bytes(range(129))
 
 
 async def _key_of(server: SyncServer, key: SigningKey, *trusted: SigningKey) -> tuple[bytes, bytes]:
