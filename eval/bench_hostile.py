@@ -119,6 +119,14 @@ def _links(victim: Victim, count: int) -> list[Entry]:
     return [keys[number % 2].sign(victim.web, 1, Action.LINK, b"l%d" % number, victim.hot) for number in range(count)]
 
 
+def _swapped(victim: Victim, count: int) -> list[Entry]:
+    """Hard links at two names, each to the one before at the other name."""
+    found = [ALICE.sign(victim.web, 1, Action.WRITE, b"l0")]
+    for number in range(1, count):
+        found.append(ALICE.sign(victim.web, number, Action.LINK, b"l%d" % (number % 2), found[-1].hash))
+    return found
+
+
 def _reverts(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
     """Reverts of a path, each to the one before, the last one first."""
     first = key.sign(victim.web, 1, Action.WRITE, b"r")
@@ -254,6 +262,7 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "keys that grant and revoke": _granters,
     "directories of a revoked key": _directories,
     "hard links to a file of others": _links,
+    "hard links to one another": _swapped,
     "reverts to reverts": _reverts,
     "reverts to reverts of a revoked key": partial(_reverts, key=MALLORY),
     "branches": _branches,

@@ -23,7 +23,7 @@ from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import UNKNOWN, Kind, State
-from basefs.view.walk import LINKABLE, Below, FilesAlone, Forest, Incarnation, MergedDirectory, Outcome, Unproven, Walk
+from basefs.view.walk import LINKABLE, Below, Forest, Incarnation, MergedDirectory, Outcome, Unproven, Walk
 
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
@@ -276,10 +276,10 @@ class Ancestry:
 
 @dataclass(slots=True)
 class _Files:
-    """The files of one path, in one incarnation of its directory; their walks by the link that they depend on."""
+    """The files of one path, in one incarnation of its directory; their walks by how many links are followed."""
 
     forest: Forest
-    walks: dict[tuple[EntryHash | None, int], Walk] = field(default_factory=dict)
+    walks: dict[int, Walk] = field(default_factory=dict)
 
 
 class _NotAnswered(Exception):
@@ -500,20 +500,20 @@ class Resolver:
         return set(map(self._store.blocks.is_withheld, self._lineages.lacking(write))) == {True}
 
     def linked(self, target: EntryHash) -> State:
-        """The current state of the file that a link to this entry shows, whatever became of the entry's own name."""
-        walk = self._walk_from(target, 0)
+        """The current state of the file that an entry belongs to, whatever became of that entry's own name."""
+        walk = self._walk_from(target)
         outcome = None if walk is None else walk.outcomes.get(target)
         state = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
         return state if state.kind in LINKABLE else UNKNOWN
 
-    def named(self, link: Entry, hops: int) -> State:
+    def named(self, link: Entry) -> State:
         """The state that a hard link shows.
 
         Its signer must be able to write at the path of the file, at which changes of this name are recorded by nodes
         that hold other keys.  Otherwise the link is a copy of the file as it was after the entry that it names.
         """
         target = EntryHash(link.content)
-        walk = self._walk_from(target, hops)
+        walk = self._walk_from(target)
         then = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN)
         if walk is None or then.kind not in LINKABLE:
             return UNKNOWN
@@ -530,9 +530,9 @@ class Resolver:
         """Whether any key was ever granted with a quota."""
         return self._store.has_quotas
 
-    def is_unfounded(self, target: EntryHash, hops: int = 0) -> bool:
+    def is_unfounded(self, target: EntryHash) -> bool:
         """Whether what a hard link names rests, at its own path, on an entry of a key that is not valid."""
-        walk = self._walk_from(target, hops)
+        walk = self._walk_from(target)
         return walk is not None and target in walk.unfounded
 
     def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
@@ -556,35 +556,48 @@ class Resolver:
 
     def state_after(self, hash: EntryHash) -> State:
         """The state of a path after an entry that is a file or symbolic link there, by what came before it alone."""
-        walk = self._walk_from(hash, 0)
+        walk = self._walk_from(hash)
         return UNKNOWN if walk is None else walk.states.get(hash, UNKNOWN)
 
     def linked_end(self, target: EntryHash) -> EntryHash:
         """The entry after which the file of an entry has the state that `linked` returns."""
-        walk = self._walk_from(target, 0)
+        walk = self._walk_from(target)
         outcome = None if walk is None else walk.outcomes.get(target)
         return target if outcome is None else outcome.tips[0].hash
 
-    def _walk_from(self, target: EntryHash, hops: int) -> Walk | None:
-        """The walk over the files of the path of an entry, once for all links to them while the log stays as it is."""
+    def _walk_from(self, target: EntryHash) -> Walk | None:
+        """The walk over the files of the path of an entry, which shows what that is, for as long as the log stays."""
         placed = self._store.get(target)
-        if placed is None or hops >= MAX_LINK_HOPS:
+        level = self.level_of(target)
+        if placed is None or level >= MAX_LINK_HOPS:
             return None
+        files = self._files_at(placed)
+        walk = files.walks.get(level)
+        if walk is None:
+            directory = MergedDirectory((placed.directory,), *self._ancestry.authority(placed, self.root_authority()))
+            walk = files.walks[level] = Walk(self, files.forest, directory, files=level)
+        return walk
+
+    def level_of(self, target: EntryHash) -> int:
+        """On how many hard links the file of an entry depends, one by way of the other, up to `MAX_LINK_HOPS`."""
+        for level in range(MAX_LINK_HOPS):
+            placed = self._store.get(target)
+            basis = None if placed is None else self._files_at(placed).forest.basis(target)
+            link = None if basis is None else self._store.get(basis)
+            if link is None:
+                return level
+            target = EntryHash(link.entry.content)
+        return MAX_LINK_HOPS
+
+    def _files_at(self, placed: Placed) -> _Files:
+        """The files of the path of an entry."""
         self._renew()
         place = placed.path_id, placed.directory
         files = self._files.get(place)
         if files is None:
             files = _Files(Forest.of(self._store.entries_at(placed.path_id, (placed.directory,)), (placed.directory,)))
             self._files.keep(place, files)
-        basis = files.forest.basis(target)
-        # Without a link it is the same, however many have led here.
-        led = basis, hops if basis is not None else 0
-        walk = files.walks.get(led)
-        if walk is None:
-            directory = MergedDirectory((placed.directory,), *self._ancestry.authority(placed, self.root_authority()))
-            walk = Walk(self, files.forest, directory, files=FilesAlone(basis, hops + 1))
-            files.walks[led] = walk
-        return walk
+        return files
 
     def _renew(self) -> None:
         """Forget what was found in another version of the log."""
@@ -596,11 +609,12 @@ class Resolver:
 
     def follows(self, link: Entry) -> bool:
         """Whether what a hard link shows changes with what follows at the path of the entry that it names."""
-        walk = self._walk_from(EntryHash(link.content), 0)
+        target = EntryHash(link.content)
+        walk = self._walk_from(target)
         # As soon as anything else vouches for the file, the link counts.
-        if walk is None or walk.depends_on_link or EntryHash(link.content) in walk.unfounded:
+        if walk is None or self.level_of(target) or target in walk.unfounded:
             return True
-        return self.may_change(link.fingerprint, walk.states.get(EntryHash(link.content), UNKNOWN))
+        return self.may_change(link.fingerprint, walk.states.get(target, UNKNOWN))
 
     # The next two look level by level, with a list of their own instead of the stack: a tree may be thousands deep.
 

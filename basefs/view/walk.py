@@ -154,19 +154,6 @@ class Below(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FilesAlone:
-    """What a walk over the files of a path alone is about.
-
-    Attributes:
-        basis: the hard link on which these files depend; `None` for those that depend on none.
-        hops: the links that led here.
-    """
-
-    basis: EntryHash | None
-    hops: int
-
-
-@dataclass(frozen=True, slots=True)
 class Unproven:
     """A directory that counts only if something below it does.
 
@@ -208,10 +195,13 @@ class OtherPaths(Protocol):
     def is_over(self, placed: Placed, authority: Authority) -> bool:
         """Whether an entry is over the quotas of its key, which is valid by this authority."""
 
-    def named(self, link: Entry, hops: int) -> State:
+    def level_of(self, target: EntryHash) -> int:
+        """On how many hard links the file of an entry depends, one by way of the other; some are too many."""
+
+    def named(self, link: Entry) -> State:
         """The state that a hard link shows: of the file that it names, or of a copy."""
 
-    def is_unfounded(self, target: EntryHash, hops: int) -> bool:
+    def is_unfounded(self, target: EntryHash) -> bool:
         """Whether what a hard link names is unfounded at its own path."""
 
     def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
@@ -241,13 +231,15 @@ class Walk:
         forest: Forest,
         directory: MergedDirectory,
         *,
-        files: FilesAlone | None = None,
+        files: int | None = None,
         below: Below = Below.NOW,
         unlimited: bool = False,
     ) -> None:
         """A walk over a path.
 
-        `files`: the outcome of an entry is that of its file alone.  `unlimited`: as if the keys with quotas were not
+        `files`: the outcome of an entry is that of its file alone, and only hard links are followed that depend on no
+        more hard links, one by way of the other, than this; so links among names that were swapped come to an end, and
+        a few walks are enough for all of them.  `unlimited`: as if the keys with quotas were not
         valid.
         """
         self._others = others
@@ -267,15 +259,13 @@ class Walk:
         #: The entries that are over the quotas of their keys.
         self.over: set[EntryHash] = set()
         self._order: list[Placed] = []
-        #: Of a walk over files: whether they depend on a hard link.
-        self.depends_on_link = files is not None and files.basis is not None
         self._base = directory.authority
         self._files = files
         #: Of a walk over files: entry -> the files that its path was before, the last one first: the origin of each,
         #: and its last entry.
         self._former: dict[EntryHash, tuple[tuple[EntryHash, EntryHash], ...]] = {}
         #: The last entry of a file -> the reverts behind what came after that, which bring the file back.
-        self._revived: dict[EntryHash, list[EntryHash]] = {}
+        self._revived: dict[EntryHash, list[Placed]] = {}
         self._forward()
         #: The directories of which the entries below decide what counts here.
         self.decided_below: set[EntryHash] = set()
@@ -343,17 +333,13 @@ class Walk:
         if entry.action is Action.REVERT and state.kind in LINKABLE and before.origin != state.origin:
             last = next((last for origin, last in former if origin == state.origin), None)
             if last is not None:
-                self._revived.setdefault(last, []).append(entry.hash)
+                self._revived.setdefault(last, []).append(placed)
 
     def state_after(self, placed: Placed, before: State) -> State:
         """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
         entry = placed.entry
         if entry.action is Action.LINK:
-            if self._files is not None and entry.hash != self._files.basis:
-                # Only links older than the entry that is looked at are followed from here, so that links among names
-                # that were swapped come to an end.
-                return UNKNOWN
-            return self._others.named(entry, self._hops)
+            return self._others.named(entry) if self._looks_at(entry) else UNKNOWN
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             state = self.states.get(target, UNKNOWN)
@@ -367,9 +353,8 @@ class Walk:
         is_same = state.link is None or self._others.may_change(entry.fingerprint, state)
         return state if is_same else state._replace(link=entry.hash, origin=entry.hash)
 
-    @property
-    def _hops(self) -> int:
-        return 0 if self._files is None else self._files.hops
+    def _looks_at(self, link: Entry) -> bool:
+        return self._files is None or self._others.level_of(link.hash) <= self._files
 
     def _following(self, entry: Entry) -> Iterator[EntryHash]:
         """The entries that build on one of this path; where files are looked at: that are the same file.
@@ -377,16 +362,23 @@ class Walk:
         Those that bring it back are among these, since all names of a file have one inode number, and show the same.
         """
         for successor in self.forest.successors.get(entry.hash, ()):
-            if self._files is None or successor.entry.action in SAME_FILE:
+            if self._files is None or (successor.entry.action in SAME_FILE and self._may_continue(entry, successor)):
                 yield successor.entry.hash
-        yield from self._revived.get(entry.hash, ())
+        yield from (
+            revert.entry.hash for revert in self._revived.get(entry.hash, ()) if self._may_continue(entry, revert)
+        )
+
+    def _may_continue(self, entry: Entry, next: Placed) -> bool:
+        """Whether an entry can be the same file as another: it depends on no other hard link."""
+        basis = self.forest.basis(next.entry.hash)
+        return basis is None or basis == self.forest.basis(entry.hash)
 
     # -- what is unfounded --------------------------------------------------------------------------------------------
 
     def _find_unfounded(self) -> Collection[EntryHash]:
         doubtful: set[EntryHash] = set()
         for placed in self._order:
-            if self._rests_on(placed.entry, doubtful):
+            if self._rests_on(placed, doubtful):
                 doubtful.add(placed.entry.hash)
         if not doubtful:
             return doubtful
@@ -397,16 +389,17 @@ class Walk:
         unfounded: set[EntryHash] = set()
         for placed in self._order:
             hash = placed.entry.hash
-            if hash in doubtful and hash not in counting and self._rests_on(placed.entry, unfounded):
+            if hash in doubtful and hash not in counting and self._rests_on(placed, unfounded):
                 unfounded.add(hash)
         return unfounded
 
-    def _rests_on(self, entry: Entry, doubtful: Collection[EntryHash]) -> bool:
+    def _rests_on(self, placed: Placed, doubtful: Collection[EntryHash]) -> bool:
         """Whether the key of an entry is not valid, or the entry follows or names one of these."""
+        entry = placed.entry
         authority = self.authorities[entry.hash]
         if not authority.allows(entry.fingerprint):
             return True
-        if entry.parent in doubtful and self._goes_on(entry):
+        if entry.parent in doubtful and self._goes_on(placed):
             return True
         if entry.action is Action.REVERT:
             return entry.content in doubtful
@@ -415,12 +408,15 @@ class Walk:
         if authority.may_grant(entry.fingerprint) and self.states[entry.hash].complete:
             # It counts, whatever it names.
             return False
-        is_looked_at = self._files is None or entry.hash == self._files.basis
-        return is_looked_at and self._others.is_unfounded(EntryHash(entry.content), self._hops)
+        return self._looks_at(entry) and self._others.is_unfounded(EntryHash(entry.content))
 
-    def _goes_on(self, entry: Entry) -> bool:
+    def _goes_on(self, placed: Placed) -> bool:
         """Whether an entry builds on the one before it; where files are looked at: whether it is the same file."""
-        return self._files is None or (entry.action in SAME_FILE and self.states[entry.parent].kind in LINKABLE)
+        if self._files is None:
+            return True
+        before = self.forest.states[placed.entry.parent]
+        is_file = self.states[before.hash].kind in LINKABLE
+        return is_file and placed.entry.action in SAME_FILE and self._may_continue(before, placed)
 
     def _counts_unlimited(self, placed: Placed, counting: Collection[EntryHash]) -> bool:
         """Whether an entry would count if the keys with quotas were not valid, and these of those that build on it."""

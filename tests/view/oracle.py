@@ -85,6 +85,8 @@ class Oracle:
         self.stamp = lru_cache(None)(self._stamp)
         self.beyond = lru_cache(None)(self._beyond)
         self.root_key = lru_cache(None)(self._root_key)
+        self.file_of = lru_cache(None)(self._file_of)
+        self.level = lru_cache(None)(self._level)
 
     def tree(self) -> dict[paths.Path, tuple[State, Depths]]:
         """Every live path: what is there, and the keys that are valid there."""
@@ -235,23 +237,42 @@ class Oracle:
         members = [entry for mkdir in directories for entry in self.under(mkdir) if self.place(entry.hash)[0] == names]
         return Path(self, members, keys, len(names)).result()
 
-    def file_of(self, target: bytes, hops: int) -> Path | None:
-        """The path of an entry that a link names, looked at for that file alone."""
-        if target not in self.entries or hops >= HOPS:
+    def _file_of(self, target: bytes) -> Path | None:
+        """The path of an entry that a link names, looked at for the files in it."""
+        level = self.level(target)
+        if target not in self.entries or level >= HOPS:
             return None
         names, directory = self.place(target)
         members = [entry for entry in self.under(directory) if self.place(entry.hash)[0] == names]
-        return Path(self, members, self.keys_above(directory), len(names), start=self.entries[target], hops=hops + 1)
+        return Path(self, members, self.keys_above(directory), len(names), level)
 
-    def unfounded(self, target: bytes, hops: int) -> bool:
+    def _level(self, target: bytes) -> int:
+        """On how many links the state of an entry depends, one by way of the other."""
+        entry = self.entries.get(target)
+        while entry is not None:
+            if entry.action is Action.LINK:
+                return 1 + self.level(entry.content)
+            if entry.action not in (Action.MODE, Action.XATTR, Action.ACK, Action.REVERT):
+                return 0
+            if entry.action is Action.REVERT and self.elsewhere(entry):
+                return 0
+            entry = self.entries.get(entry.content if entry.action is Action.REVERT else entry.parent)
+        return 0
+
+    def elsewhere(self, revert: Entry) -> bool:
+        """Whether a revert names no state of its own path."""
+        named = self.entries.get(revert.content)
+        return named is None or not named.action.is_state or self.place(named.hash) != self.place(revert.hash)
+
+    def unfounded(self, target: bytes) -> bool:
         """Whether what a link names is unfounded."""
-        path = self.file_of(target, hops)
+        path = self.file_of(target)
         return path is not None and target in path.states() and path.unfounded(self.entries[target])
 
-    def named(self, link: Entry, hops: int) -> State:
+    def named(self, link: Entry) -> State:
         """What a link shows: the file that it names if its key may write that, otherwise what that was then."""
         target = link.content
-        path = self.file_of(target, hops)
+        path = self.file_of(target)
         if path is None:
             return UNKNOWN
         if target not in path.states() or path.state(self.entries[target]).kind not in FILES:
@@ -295,13 +316,13 @@ class Path:
     """The entries of one path, and what they come to."""
 
     def __init__(
-        self, oracle: Oracle, members: list[Entry], keys: Depths, depth: int, start: Entry | None = None, hops: int = 0
+        self, oracle: Oracle, members: list[Entry], keys: Depths, depth: int, level: int | None = None
     ) -> None:
-        self.oracle, self.keys, self.depth, self.start, self.hops = oracle, keys, depth, start, hops
+        """`level`: only the files are looked at, and links that depend on no more links than that."""
+        self.oracle, self.keys, self.depth, self.level = oracle, keys, depth, level
         self.members = {entry.hash: entry for entry in members}
         self.memo: dict[tuple[str, bytes], object] = {}
         self.keys_at = lru_cache(None)(self._keys_at)
-        self.belongs = lru_cache(None)(self._belongs)
         self.unfounded = lru_cache(None)(self._unfounded)
         self.counts_without_limits = lru_cache(None)(self._counts_without_limits)
 
@@ -325,9 +346,7 @@ class Path:
     def _state(self, entry: Entry) -> State:
         before = self.state(self.members[entry.parent]) if entry.parent in self.members else ABSENT
         if entry.action is Action.LINK:
-            if self.start is not None and entry.hash != self._basis():
-                return UNKNOWN
-            return self.oracle.named(entry, self.hops)
+            return self.oracle.named(entry) if self.looks_at(entry) else UNKNOWN
         if entry.action is Action.REVERT:
             target = self.members.get(entry.content)  # type: ignore[call-overload]
             state = UNKNOWN if target is None or not target.action.is_state else self.state(target)
@@ -340,34 +359,32 @@ class Path:
             return state._replace(link=entry.hash, origin=entry.hash)
         return state
 
-    def _basis(self) -> bytes | None:
-        """The hard link whose state that of `start` is, if it is one's."""
-        entry = self.start
-        while entry is not None:
-            if entry.action is Action.LINK:
-                return entry.hash
-            if entry.action not in (Action.MODE, Action.XATTR, Action.ACK, Action.REVERT):
+    def looks_at(self, link: Entry) -> bool:
+        """Whether a hard link is followed from here."""
+        return self.level is None or self.oracle.level(link.hash) <= self.level
+
+    def basis(self, entry: Entry) -> bytes | None:
+        """The hard link whose state that after an entry is, if it is one's."""
+        at: Entry | None = entry
+        while at is not None:
+            if at.action is Action.LINK:
+                return at.hash
+            if at.action not in (Action.MODE, Action.XATTR, Action.ACK, Action.REVERT):
                 return None
-            entry = self.members.get(entry.content if entry.action is Action.REVERT else entry.parent)  # type: ignore[call-overload]
+            at = self.members.get(at.content if at.action is Action.REVERT else at.parent)  # type: ignore[call-overload]
         return None
 
-    def _belongs(self, entry: Entry) -> bool:
-        """Whether an entry is looked at: all are, or (for a link) those that continue the same file."""
-        if self.start is None:
-            return True
-        if self.state(entry).kind not in FILES:
-            return False
-        if entry.hash == self.start.hash:
-            return True
-        parent = self.members.get(entry.parent)
-        if parent is not None and entry.action in CONTINUES and self.belongs(parent):
-            return True
-        last = self.last_before(entry) if entry.action is Action.REVERT else None
-        return last is not None and self.belongs(last)
+    def following(self, entry: Entry) -> list[Entry]:
+        """What builds on an entry: all that follows it, or what continues the same file."""
+        if self.level is None:
+            return self.successors(entry)
+        return [e for e in self.successors(entry) if self.goes_on(entry, e)] + [
+            e for e in self.revived(entry) if self.basis(e) in (None, self.basis(entry))
+        ]
 
     def revived(self, entry: Entry) -> list[Entry]:
         """The reverts that bring the file of an entry back, behind something else that followed that."""
-        if self.start is None or self.state(entry).kind not in FILES:
+        if self.state(entry).kind not in FILES:
             return []
         return [e for e in self.members.values() if e.action is Action.REVERT and self.last_before(e) == entry]
 
@@ -399,13 +416,12 @@ class Path:
     def branch(self, entry: Entry) -> Branch | None:
         """Where the branch that an entry begins ends; `None` if it has no complete, effective entry."""
         keys = self.keys_at(entry)
-        if self.unfounded(entry):
+        if self.unfounded(entry) or (self.level is not None and self.state(entry).kind not in FILES):
             return None
         own = Depths()
         if entry.fingerprint in keys and not self.oracle.over(entry, keys):
             own[entry.fingerprint] = keys[entry.fingerprint]
-        following = [self.branch(e) for e in [*self.successors(entry), *self.revived(entry)] if self.belongs(e)]
-        branches = [branch for branch in following if branch is not None]
+        branches = [branch for e in self.following(entry) if (branch := self.branch(e)) is not None]
         chosen = self.choose(branches)
         if chosen is not None:
             contributors = united([own, *(branch.contributors for branch in branches)])
@@ -441,20 +457,20 @@ class Path:
 
     def names_unfounded(self, link: Entry) -> bool:
         """Whether what a link names is unfounded where that stands."""
-        if self.start is not None and link.hash != self._basis():
-            return False
-        return self.oracle.unfounded(link.content, self.hops)
+        return self.looks_at(link) and self.oracle.unfounded(link.content)
 
     def goes_on(self, parent: Entry, entry: Entry) -> bool:
-        """Whether an entry builds on its parent; where one file is looked at: whether it is the same file."""
-        return self.start is None or (self.state(parent).kind in FILES and entry.action in CONTINUES)
+        """Whether an entry builds on its parent; where files are looked at: whether it is the same file."""
+        if self.level is None:
+            return True
+        is_same = self.basis(entry) in (None, self.basis(parent))
+        return self.state(parent).kind in FILES and entry.action in CONTINUES and is_same
 
     def _counts_without_limits(self, entry: Entry) -> bool:
         """Whether an entry would count if the keys with quotas were not valid."""
-        if self.start is not None and self.state(entry).kind not in FILES:
+        if self.level is not None and self.state(entry).kind not in FILES:
             return False
-        following = [e for e in self.successors(entry) if self.goes_on(entry, e)] + self.revived(entry)
-        if any(self.counts_without_limits(next) for next in following):
+        if any(self.counts_without_limits(next) for next in self.following(entry)):
             return True
         keys = self.keys_at(entry)
         signers = {entry.fingerprint, *(key.fingerprint for key in self.oracle.hanging(entry.hash))}
