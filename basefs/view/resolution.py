@@ -120,8 +120,10 @@ class Ancestry:
         self._hanging: dict[int, list[tuple[EntryHash, ...]]] = {}
         #: Those of them where nothing hangs yet.
         self._bare: set[tuple[EntryHash, ...]] = set()
-        #: By the id of a path, and what tells its directories apart (`_Above.behind`), or the first entry of a file.
+        #: By the id of a path and what tells its directories apart (`_Above.behind`).
         self._lasting: dict[tuple[int, EntryHash], Authority] = {}
+        #: By the first entry of a file, behind which a directory may have been made.
+        self._lasting_files: dict[EntryHash, Authority] = {}
         #: By the id of a path.
         self._key_signers: dict[int, set[Fingerprint]] = {}
         #: What holds before any grant, in all of this.
@@ -169,11 +171,11 @@ class Ancestry:
         if placed.entry.action is Action.MKDIR:
             behind = self._above(placed.entry.hash).behind
             return self._united(placed.path_id, behind, authority, above.depth + 1)
-        place = placed.path_id, placed.entry.hash
-        if place not in self._lasting:
-            hanging = self._keys_of(placed.path_id).hanging.get(placed.entry.hash, ())
-            self._lasting[place] = authority.extended(hanging, above.depth + 1)
-        return self._lasting[place]
+        hash = placed.entry.hash
+        if hash not in self._lasting_files:
+            hanging = self._keys_of(placed.path_id).hanging.get(hash, ())
+            self._lasting_files[hash] = authority.extended(hanging, above.depth + 1)
+        return self._lasting_files[hash]
 
     def _united(self, path_id: int, behind: EntryHash, authority: Authority, depth: int) -> Authority:
         """The keys valid above a directory that several nodes have made, and those granted on any of these."""
@@ -197,11 +199,13 @@ class Ancestry:
 
     def _renew(self) -> None:
         """Forget what a grant or revoke has changed, or what is too much."""
-        remembered = len(self._known) + len(self._authorities) + len(self._key_signers) + len(self._lasting)
+        lasting = len(self._lasting) + len(self._lasting_files)
+        remembered = len(self._known) + len(self._authorities) + len(self._key_signers) + lasting
         version = self._store.keys_version
         if self._version == version and remembered <= _REMEMBERED:
             return
         self._lasting.clear()
+        self._lasting_files.clear()
         is_longer = self._version[0] == version[0] and remembered <= _REMEMBERED
         new = self._store.keys_behind(self._seen) if is_longer else []
         self._version, self._seen = version, self._store.entry_count()
@@ -221,6 +225,7 @@ class Ancestry:
     def _forget_authorities(self) -> None:
         self._authorities.clear()
         self._lasting.clear()
+        self._lasting_files.clear()
         self._keys.clear()
         self._hanging.clear()
         self._bare.clear()

@@ -128,6 +128,18 @@ def test_grants_and_admits_do_not_answer_each_others_revokes(story: Story, home:
     assert "dave" not in story.tree()[path("/d")].keys
 
 
+def test_a_directory_in_the_place_of_a_file_shuts_out_nobody_that_was_granted_on_either(
+    story: Story, home: Entry
+) -> None:
+    story.grant(ROOT_KEY, home, BOB)
+    file = story.write(ROOT_KEY, home, b"text", "f")
+    story.grant(ROOT_KEY, file, CAROL)
+    made = story.mkdir(BOB, file)
+    story.grant(BOB, made, DAVE)
+    story.delete(BOB, made)
+    assert members(story) == {"root", "alice", "bob", "carol", "dave"}
+
+
 def test_a_key_with_a_quota_admits_nobody_and_is_a_member(story: Story, home: Entry) -> None:
     last = story.grant(ROOT_KEY, home, BOB, quota=Quota(1000, 1000))
     story.admit(BOB, last, CAROL)
