@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pathlib
-import random
-import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -19,15 +16,13 @@ from types import FrameType
 from typing import Any, TypeVar, cast
 
 from basefs.daemon import config
-from basefs.daemon.gossipkeys import KEY_FILE
 from basefs.errors import IncompleteContent, NoSpace, NotADirectory, PathError
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.machine import Machine
 from basefs.fs.owners import Owners
 from basefs.fs.staging.inode import Inode
-from basefs.fs.staging.workingset import DIRECTORY
 from basefs.path import Path
-from basefs.replica.replica import LOG_FILE, Replica
+from basefs.replica.replica import Replica
 from basefs.tasks import is_set_within
 from basefs.view.states import Kind
 from tests.fs.local import abandon
@@ -49,9 +44,6 @@ _CALLS = {
     os.fdatasync,
 }
 _STATEMENTS = {"execute", "executemany", "executescript"}
-#: The log, which SQLite keeps as it must be.
-_LOG = (LOG_FILE, f"{LOG_FILE}-wal")
-_PAGE = 4096
 
 
 class Boundaries:
@@ -310,79 +302,3 @@ class Mount:
         # A name that is another file here is none of this one.
         links = stat.links == attributes.links or bool(self.fs.working.overlay)
         return same and stat.size == attributes.size and links
-
-
-# -- disks ------------------------------------------------------------------------------------------------------------
-
-
-def copy_disk(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy the log and the staging area of a node, where there may be older ones."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir()
-    for name in _LOG:
-        if (source / name).exists():
-            shutil.copy(source / name, target / name)
-    copy_key(source, target)
-    if (source / DIRECTORY).exists():
-        shutil.copytree(source / DIRECTORY, target / DIRECTORY)
-
-
-def copy_key(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy the gossip key, which is on disk as soon as a node has it."""
-    if (source / KEY_FILE).exists():
-        shutil.copy(source / KEY_FILE, target / KEY_FILE)
-
-
-def cut_disk(synced: pathlib.Path, now: pathlib.Path, target: pathlib.Path, rng: random.Random) -> None:
-    """What a disk has after the power was cut: what was synced, and of the rest whatever chance leaves."""
-    target.mkdir()
-    (target / DIRECTORY).mkdir()
-    manner = rng.choice((0.0, 0.5, 1.0))
-    _cut_log(synced, now, target, rng, manner)
-    names = {path.name for disk in (synced, now) for path in (disk / DIRECTORY).iterdir()}
-    for name in sorted(names):
-        old, new = (_bytes(disk / DIRECTORY / name) for disk in (synced, now))
-        left = _left(old, new, rng, manner)
-        if left is not None:
-            (target / DIRECTORY / name).write_bytes(left)
-
-
-def _bytes(path: pathlib.Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
-
-
-def _cut_log(synced: pathlib.Path, now: pathlib.Path, target: pathlib.Path, rng: random.Random, manner: float) -> None:
-    old, new = ([_bytes(disk / name) for name in _LOG] for disk in (synced, now))
-    keeps = rng.random() < manner
-    kept = new if keeps else old
-    if old[0] == new[0] and (new[1] or b"").startswith(old[1] or b"") and rng.random() < 0.5:
-        # Some of the transactions: SQLite forgets one that is not whole.
-        kept = [new[0], (new[1] or b"")[: rng.randint(len(old[1] or b""), len(new[1] or b""))]]
-    for name, data in zip(_LOG, kept, strict=True):
-        if data is not None:
-            (target / name).write_bytes(data)
-
-
-def _left(old: bytes | None, new: bytes | None, rng: random.Random, manner: float) -> bytes | None:
-    """What is left of a file of the staging area."""
-    if old == new:
-        return old
-    keeps, torn = rng.random() < manner, rng.random() < 0.3
-    if old is None or new is None or not torn:
-        # A file that was made or removed since may be there or not.
-        kept = new if keeps else old
-        if kept is new and old is None and new is not None and torn:
-            return _torn(b"", new, rng)
-        return kept
-    return _torn(old, new, rng) if _same_file(old, new) else (new if keeps else old)
-
-
-def _same_file(old: bytes, new: bytes) -> bool:
-    return old[:8] == new[:8]
-
-
-def _torn(old: bytes, new: bytes, rng: random.Random) -> bytes:
-    """Some pages of a file, and its size, are as they were before."""
-    before = old.ljust(len(new), b"\0")
-    pages = range(0, len(new), _PAGE)
-    return b"".join((new if rng.random() < 0.5 else before)[at : at + _PAGE] for at in pages)

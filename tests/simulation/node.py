@@ -34,11 +34,12 @@ from basefs.sync.session.states import Phase
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
 from basefs.tasks import is_set_within
 from tests.simulation.bus import SYNC_PORT, Bus, SimulatedGossip
+from tests.simulation.disk import DiskCopy, copy_disk, copy_key, cut_disk
 from tests.simulation.gate import Gate
 from tests.simulation.heard import Heard
 from tests.simulation.ledger import Ledger, Thing, digest
 from tests.simulation.loop import BEGINNING, PROCESS, Process, Trace
-from tests.simulation.mount import Boundaries, Mount, copy_disk, copy_key, cut_disk
+from tests.simulation.mount import Boundaries, Mount
 from tests.simulation.network import Network
 
 T = TypeVar("T")
@@ -198,6 +199,7 @@ class Node:
         self._directory = directory
         #: What survives a power cut: the log as it was synced last.
         self._synced = Saved(directory, {})
+        self._copy = DiskCopy(self._copy_of("synced"))
         self._number = self._copies = 0
         self._ending: list[asyncio.Task[None]] = []
         #: The blocks that were missing when the last process ended, `None` if others may have been lost since.
@@ -356,7 +358,7 @@ class Node:
         if self._traits.loses_power:
             # This is nothing that the process does.
             with self._boundaries.paused():
-                copy_disk(self._directory, self._copy_of("synced"))
+                self._copy.update(self._directory)
             self._synced = Saved(self._copy_of("synced"), dict(self.entries))
 
     def use(self, call: Callable[[], T], done: Callable[[T], object]) -> T:
@@ -448,7 +450,7 @@ class Node:
     def _sync_to_disk(self, process: Process, replica: Replica) -> None:
         replica.sync_to_disk()
         if process.alive and self._traits.loses_power:
-            copy_disk(self._directory, self._copy_of("synced"))
+            self._copy.update(self._directory)
             self._synced = Saved(self._copy_of("synced"), dict(self.entries))
 
     def begin(self, identity: bytes) -> tuple[Replica, dict[bytes, Entry]]:
