@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from basefs.errors import InvalidEntry
 from basefs.log import varint
@@ -54,7 +54,8 @@ _BELOW = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+# Not `frozen`, like `Entry`: mypy refuses changes of what is `Final`.
+@dataclass(slots=True, unsafe_hash=True)
 class Block:
     """One piece of a content, or a list of them.
 
@@ -63,11 +64,11 @@ class Block:
         hash: SHA-224 of these; derived.
     """
 
-    data: bytes
-    hash: BlockHash = field(init=False, compare=False, repr=False)
+    data: Final[bytes]
+    hash: Final[BlockHash] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hash", BlockHash(sha224(self.data)))
+        self.hash = BlockHash(sha224(self.data))  # type: ignore[misc]  # made once, here
 
     def encode(self) -> bytes:
         """Its bytes."""
@@ -125,7 +126,7 @@ class Encoded(NamedTuple):
         """Parse the content field of a write that is not empty.  Raises `InvalidEntry`."""
         if len(data) < HASH_SIZE + 2:
             raise InvalidEntry("a write names its content by a hash, a codec and a length")
-        length, end = varint.decode(data, HASH_SIZE + 1, max_bytes=6)
+        length, end = varint.decode(data, HASH_SIZE + 1, 6)
         if end != len(data) or not length:
             raise InvalidEntry("an encoded content has at least one byte, and nothing follows its length")
         return cls(BlockHash(data[:HASH_SIZE]), data[HASH_SIZE], length)

@@ -198,26 +198,17 @@ class Entry:
         end = len(data) - _TRAILER_SIZE
         name_end = _NAME_AT + 1 + data[_NAME_AT]
         name = data[_NAME_AT + 1 : name_end]
-        length, offset = varint.decode(data, name_end, max_bytes=2)
-        content = data[offset : offset + length]
-        offset += length
-        if offset > end:
+        length, offset = varint.decode(data, name_end, 2)
+        content_end = offset + length
+        if content_end > end:
             raise InvalidEntry("the fields do not fit into the entry")
-        extensions = Extensions.decode(data[offset:end]) if offset < end else NO_EXTENSIONS
+        content = data[offset:content_end]
+        extensions = Extensions.decode(data[content_end:end]) if content_end < end else NO_EXTENSIONS
         check_fields(action, name, content, extensions)
-        return cls(
-            parent=EntryHash(parent),
-            made=made,
-            action=action,
-            name=name,
-            content=content,
-            extensions=extensions,
-            fingerprint=Fingerprint(data[end : end + FINGERPRINT_SIZE]),
-            signature=data[end + FINGERPRINT_SIZE :],
-            # An entry has one encoding, so these are the bytes to which the fields would be encoded.
-            known_body=data[: end + FINGERPRINT_SIZE],
-            known_hash=hash,
-        )
+        signed = end + FINGERPRINT_SIZE
+        fingerprint, signature = Fingerprint(data[end:signed]), data[signed:]
+        # An entry has one encoding, so this begins with the bytes to which the fields would be encoded.
+        return cls(parent, made, action, name, content, extensions, fingerprint, signature, data[:signed], hash)
 
 
 def hash_of(encoded: bytes) -> EntryHash:
@@ -263,7 +254,7 @@ def signed_part(
 
 def check_fields(action: Action, name: bytes, content: bytes, extensions: Extensions) -> None:
     """The rules that an entry obeys whatever its place in the DAG.  Raises `InvalidEntry`."""
-    if action.is_state:
+    if action in _STATE_ACTIONS:
         check_name(name)
     elif len(name) > MAX_NAME or b"\x00" in name:
         raise InvalidEntry("the name of a key has up to 255 bytes and no NUL")

@@ -121,29 +121,31 @@ class Extensions(NamedTuple):
         """Parse the one encoding.  Raises `UnsupportedEntry` for an unknown even number, `InvalidEntry`."""
         if len(data) > MAX_EXTENSIONS:
             raise InvalidEntry(f"the extensions of an entry have up to {MAX_EXTENSIONS} bytes")
-        values: dict[int, bytes] = {}
+        fields: list[Any] = list(NO_EXTENSIONS)
+        unknown: list[tuple[int, bytes]] = []
         at, last = 0, -1
         while at < len(data):
             number = data[at]
-            length, start = varint.decode(data, at + 1, max_bytes=2)
+            length, start = varint.decode(data, at + 1, 2)
             at = start + length
             if number <= last or at > len(data):
                 raise InvalidEntry("the extensions of an entry are cut off or out of order")
             last = number
-            values[number] = data[start:at]
-        unknown = [(number, value) for number, value in values.items() if number not in _KNOWN]
-        for number, _ in unknown:
-            if number % 2 == 0:
+            known = _KNOWN.get(number)
+            if known is not None:
+                position, parse = known
+                fields[position] = parse(data[start:at])
+            elif number % 2:
+                unknown.append((number, data[start:at]))
+            else:
                 raise UnsupportedEntry(f"an entry with extension {number}")
-            del values[number]
-        known: dict[str, Any] = {}
-        for number, value in values.items():
-            name, parse = _KNOWN[number]
-            known[name] = parse(value)
-        return cls(unknown=tuple(unknown), **known)
+        if unknown:
+            fields[_UNKNOWN] = tuple(unknown)
+        return cls(*fields)
 
 
 NO_EXTENSIONS = Extensions()
+_UNKNOWN = Extensions._fields.index("unknown")
 
 
 def _mtime(value: bytes) -> int:
@@ -194,12 +196,15 @@ def _recovery(value: bytes) -> Recovery:
     return Recovery(number, signatures)
 
 
-#: Number of an extension -> its field of `Extensions`, and the parser of its value.
-_KNOWN: dict[int, tuple[str, Callable[[bytes], object]]] = {
-    _MTIME: ("mtime", _mtime),
-    _SIZE: ("size", _size),
-    _QUOTA: ("quota", _quota),
-    _OPEN: ("is_open", _is_open),
-    _RECOVERY_KEYS: ("recovery_keys", _recovery_keys),
-    _RECOVERY: ("recovery", _recovery),
+#: Number of an extension -> the position of its field in `Extensions`, and the parser of its value.
+_KNOWN: dict[int, tuple[int, Callable[[bytes], object]]] = {
+    number: (Extensions._fields.index(name), parse)
+    for number, name, parse in (
+        (_MTIME, "mtime", _mtime),
+        (_SIZE, "size", _size),
+        (_QUOTA, "quota", _quota),
+        (_OPEN, "is_open", _is_open),
+        (_RECOVERY_KEYS, "recovery_keys", _recovery_keys),
+        (_RECOVERY, "recovery", _recovery),
+    )
 }

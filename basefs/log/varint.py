@@ -21,14 +21,13 @@ def decode(data: bytes, offset: int, max_bytes: int) -> tuple[int, int]:
     Returns (value, offset behind it).  Raises `InvalidEntry` where the data end too soon, the integer takes more than
     `max_bytes` bytes, or a shorter encoding exists.
     """
-    value = 0
-    for index in range(max_bytes):
-        if offset + index >= len(data):
-            raise InvalidEntry("an integer is cut off")
-        byte = data[offset + index]
-        value |= (byte & 0x7F) << (7 * index)
-        if not byte & 0x80:
-            if byte == 0 and index:
+    value = shift = 0
+    for byte in data[offset : offset + max_bytes]:
+        offset += 1
+        if byte < 0x80:
+            if not byte and shift:
                 raise InvalidEntry("an integer is not in its shortest form")
-            return value, offset + index + 1
-    raise InvalidEntry("an integer is too long")
+            return value | byte << shift, offset
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    raise InvalidEntry("an integer is cut off or too long")
