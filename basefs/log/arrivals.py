@@ -12,16 +12,15 @@ from collections.abc import Mapping
 
 
 class Arrivals:
-    """The table `arrivals`."""
+    """The table `arrivals`.
+
+    Attributes:
+        pending: number of the last entry of the transaction under way, and its time, UNIX seconds; until `flush`.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        #: The last entry of the transaction under way, and its time.
         self.pending: tuple[int, float] | None = None
-
-    def note(self, sequence: int, now: float) -> None:
-        """An entry has got this number, at this time in UNIX seconds.  Collected until `flush`."""
-        self.pending = sequence, now
 
     def flush(self) -> None:
         """Write the pending row, at the end of a transaction."""

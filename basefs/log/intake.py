@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from basefs.errors import DamagedLog, InvalidEntry, LocalProtocolError
-from basefs.log.blocks import LISTED, Block, Encoded, listed, root_role
+from basefs.log.blocks import LISTED, Block, BlockPlace, listed
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import fingerprint_of, verify
@@ -194,8 +194,9 @@ class Intake:
             released = self._release(entry.hash) if accepted or entry.is_root else []
             if accepted and entry.action is Action.GRANT:
                 released += self._release(fingerprint_of(entry.content))
-            # A released entry came from a peer and was never verified, regardless of the sender of its parent.
-            queue.extend((orphan, sender, False) for orphan, sender in released)
+            for orphan, sender in released:
+                # It came from a peer and was never verified, regardless of the sender of its parent.
+                queue.append((orphan, sender, False))
 
     def _reject(self, reason: str, sender: str) -> bool:
         """Note a refusal, if what is refused came from the sender; returns whether.
@@ -209,9 +210,11 @@ class Intake:
 
     def _release(self, known: bytes) -> list[tuple[Entry, str]]:
         """The entries that waited for a parent or a key, in memory or on disk."""
-        detached = self._store.detached.release(known)
-        self._detached.update(entry.hash for entry in detached)
-        return self._orphans.release(known) + [(entry, "") for entry in detached]
+        released = self._orphans.release(known)
+        for entry in self._store.detached.release(known):
+            self._detached.add(entry.hash)
+            released.append((entry, ""))
+        return released
 
     def _hold(self, entry: Entry, needs: bytes, peer: str) -> None:
         """Keep an entry that needs something else, where it was before."""
@@ -291,33 +294,36 @@ class Intake:
         entry = placed.entry
         # The blocks of this node's own entries are stored before them.
         encoded = None if is_ours else entry.encoded
-        needed = encoded is None or self._needs is None or self._needs(placed)
-        named = [] if encoded is None or not needed else self._store_offered(encoded)
+        place = None if encoded is None else encoded.place
+        needed = place is None or self._needs is None or self._needs(placed)
+        named = [] if place is None or not needed else self._store_offered(place)
         # One block is all of a content that is no list.
-        complete = encoded is None or (needed and not named and root_role(encoded.length) not in LISTED)
+        complete = place is None or (needed and not named and place.role not in LISTED)
         self._accept(self._store.insert(placed, now=self.now, complete=complete, needed=needed))
         if needed and not complete and not self._store.is_complete(entry.hash):
             self.lacks_blocks = True
             self._append(*self._held(named))
 
-    def _store_offered(self, encoded: Encoded) -> list[BlockHash]:
+    def _store_offered(self, root: BlockPlace) -> list[BlockHash]:
         """Store the blocks of a verified write that came with it, as far as the lists came as well.
 
         The others are stored behind all entries, if they are missing: so this costs no more than what came.  Returns
         what the write and these lists name besides, some of which may have come before.
         """
         named: list[BlockHash] = []
-        todo = [encoded.place]
-        takes = not self._store.blocks.lacks_room
+        todo = [root]
+        blocks = self._store.blocks
+        takes = not blocks.lacks_room
         while todo:
             place = todo.pop()
             block = self._offered.get(place.hash) if takes else None
-            if block is not None and place.fits(len(block.data)) and not self._store.blocks.expects(place.hash):
-                del self._offered[place.hash]
-                self.new_blocks += self._store.blocks.insert_block(block)
-                todo += reversed(listed(place, block.data))
-            else:
+            if block is None or not place.fits(len(block.data)) or blocks.expects(place.hash):
                 named.append(place.hash)
+                continue
+            del self._offered[place.hash]
+            self.new_blocks += blocks.insert_block(block)
+            if place.role in LISTED:
+                todo += reversed(listed(place, block.data))
         return named
 
     def _accept(self, placed: Placed) -> None:

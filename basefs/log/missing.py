@@ -221,9 +221,9 @@ class BlockStore:
         """Whether a wanted write lacks exactly this block."""
         return self._wanted_count > 0 and _is_missing(self._db, hash)
 
-    def open(self, placed: Placed, now: float, complete: bool, needed: bool) -> None:
-        """Record what a write waits for, inside a transaction; nothing if it is `complete`, as the caller may know."""
-        encoded = None if complete else placed.entry.encoded
+    def open(self, placed: Placed, now: float, needed: bool) -> None:
+        """Record what an entry waits for, inside a transaction; nothing if it is complete, or no write."""
+        encoded = placed.entry.encoded
         if encoded is None:
             return
         coverage = self._coverage(encoded.place)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from basefs.errors import DamagedLog
 from basefs.log.hashes import HASH_SIZE, SUM_MASK, SUM_SIZE, ZERO_HASH, addend, sum_hash
@@ -23,8 +23,7 @@ _REMEMBERED_PLACES = 16384
 _REMEMBERED_SUMS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class PathRow:
+class PathRow(NamedTuple):
     """A node of the Merkle tree: path id, id of the path above (0 for the root), name, and 28-byte hash."""
 
     id: int
@@ -38,12 +37,12 @@ class Paths:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        #: Path id -> change of its sum, and the contribution that this is, if it is one alone.
-        self._pending: dict[int, tuple[int, bytes]] = {}
+        #: Path id -> change of its sum.
+        self._pending: dict[int, int] = {}
         #: Path id -> path above and name, which never change, of recently used paths.
         self._places: Remembered[int, tuple[int, bytes]] = Remembered(_REMEMBERED_PLACES)
-        #: Path id -> sum as in its row, of recently changed paths; only this object changes sums.
-        self._sums: Remembered[int, bytes] = Remembered(_REMEMBERED_SUMS)
+        #: Path id -> sum by its row, of recently changed paths; only this object changes sums.
+        self._sums: Remembered[int, int] = Remembered(_REMEMBERED_SUMS)
 
     def row(self, path_id: int) -> PathRow:
         """The path with this id.  Raises `DamagedLog` where there is none: entries name only paths that are here."""
@@ -112,59 +111,63 @@ class Paths:
         row = self._db.execute("SELECT hash FROM paths WHERE id = ?", (ROOT_PATH_ID,)).fetchone()
         return ZERO_HASH if row is None else row[0]
 
-    def add_root(self) -> None:
-        """Make the root's path, inside a transaction."""
-        self._db.execute("INSERT INTO paths VALUES (?, 0, ?, ?, ?)", (ROOT_PATH_ID, b"", ZERO_HASH, b""))
+    def add_root(self, hash: bytes) -> None:
+        """Make the root's path, inside a transaction; `hash`: its first contribution."""
+        values = ROOT_PATH_ID, b"", sum_hash(addend(hash)), hash
+        self._db.execute("INSERT INTO paths VALUES (?, 0, ?, ?, ?)", values)
 
-    def make(self, parent: int, name: bytes) -> int:
-        """Make the path `name` below `parent`, which must not be there, inside a transaction; returns its id."""
+    def make(self, parent: int, name: bytes, hash: bytes) -> int:
+        """Make the path `name` below `parent`, which must not be there, inside a transaction; returns its id.
+
+        `hash`: its first contribution.
+        """
+        change = addend(hash)
         cursor = self._db.execute(
-            "INSERT INTO paths (parent, name, hash, sum) VALUES (?, ?, ?, ?)", (parent, name, ZERO_HASH, b"")
+            "INSERT INTO paths (parent, name, hash, sum) VALUES (?, ?, ?, ?)", (parent, name, sum_hash(change), hash)
         )
         path_id = cursor.lastrowid
         assert path_id is not None
         self._places.keep(path_id, (parent, name))
-        self._sums.keep(path_id, b"")
+        self._sums.keep(path_id, change)
+        self._pending[parent] = self._pending.get(parent, 0) + change
         return path_id
 
     def contribute(self, path_id: int, hash: bytes) -> None:
         """Add a hash to a path.  Collected until `flush`: a batch updates each ancestor once."""
-        before = self._pending.get(path_id)
-        self._pending[path_id] = (addend(hash), hash) if before is None else (before[0] + addend(hash), b"")
+        self._pending[path_id] = self._pending.get(path_id, 0) + addend(hash)
 
     def flush(self) -> None:
         """Write the pending changes, at the end of a transaction."""
         pending, self._pending = self._pending, {}
         while pending:
-            above: dict[int, tuple[int, bytes]] = {}
+            above: dict[int, int] = {}
             rows: list[tuple[bytes, bytes, int]] = []
-            for path_id, (change, alone) in pending.items():
-                before = self._sum(path_id)
-                total = (sum_of(before) + change) & SUM_MASK if before or not alone else change
-                after = b"" if not total else alone if not before and alone else total.to_bytes(SUM_SIZE, "big")
-                rows.append((sum_hash(total), after, path_id))
-                self._sums.keep(path_id, after)
-                if parent := self.above(path_id):
-                    above[parent] = above.get(parent, (0, b""))[0] + change, b""
+            for path_id, change in pending.items():
+                total = (self._sum(path_id) + change) & SUM_MASK
+                self._sums.keep(path_id, total)
+                rows.append((sum_hash(total), total.to_bytes(SUM_SIZE, "big") if total else b"", path_id))
+                parent = self.above(path_id)
+                if parent:
+                    above[parent] = above.get(parent, 0) + change
             self._db.executemany("UPDATE paths SET hash = ?, sum = ? WHERE id = ?", rows)
             pending = above
 
-    def _sum(self, path_id: int) -> bytes:
-        """The sum of a path as in its row."""
+    def _sum(self, path_id: int) -> int:
+        """The sum of a path by its row."""
         known = self._sums.get(path_id)
         if known is None:
             row = self._db.execute("SELECT sum FROM paths WHERE id = ?", (path_id,)).fetchone()
             if row is None:
                 raise _no_path(path_id)
-            known = bytes(row[0])
+            known = sum_of(row[0])
         return known
 
-    def take_pending(self) -> dict[int, tuple[int, bytes]]:
+    def take_pending(self) -> dict[int, int]:
         """Take and drop the pending changes; for `restore`."""
         pending, self._pending = self._pending, {}
         return pending
 
-    def restore(self, pending: dict[int, tuple[int, bytes]]) -> None:
+    def restore(self, pending: dict[int, int]) -> None:
         """Make the taken changes pending again, and only these."""
         self._pending = pending
         self._places.clear()

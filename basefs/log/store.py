@@ -24,7 +24,7 @@ from basefs.log.arrivals import Arrivals
 from basefs.log.blocks import Block
 from basefs.log.database import Database
 from basefs.log.detached import Detached
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.interface import Digest
@@ -46,6 +46,8 @@ _LINKS = f"SELECT {_JOINED_COLUMNS} FROM links l JOIN entries e ON e.hash = l.en
 _SIGNER = "substr(data, -92, 28)"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
+#: Actions of which more follows than the place of the entry.
+_DERIVED = KEY_ACTIONS | {Action.LINK, Action.REVERT}
 #: Entries kept in memory, about 1 kB each: the last ones of so many files that are written again and again.
 _REMEMBERED_ENTRIES = 8192
 
@@ -208,7 +210,10 @@ class Store:
         if recent is not None:
             return recent
         row = self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE hash = ?", (hash,)).fetchone()
-        return None if row is None else self._remember(self._placed(row))
+        placed = None if row is None else self._placed(row)
+        if placed is not None:
+            self._recent.keep(hash, placed)
+        return placed
 
     def root(self) -> Entry | None:
         """The root entry; `None` before it has arrived, and if its row is damaged."""
@@ -223,12 +228,6 @@ class Store:
     def is_complete(self, write: EntryHash) -> bool:
         """Whether all blocks of a write are here."""
         return self.blocks.is_complete(write)
-
-    def _remember(self, placed: Placed | None) -> Placed | None:
-        if placed is not None and placed.entry.action is not Action.DELETE:
-            # Few entries build on the end of a file.
-            self._recent.keep(placed.entry.hash, placed)
-        return placed
 
     def find(self, prefix: str) -> list[EntryHash]:
         """The hashes of the entries that begin with these hexadecimal digits, at most 16 of them."""
@@ -385,21 +384,44 @@ class Store:
 
         `complete`: the caller knows that the blocks which it names are here; `needed`: they should come.
         """
-        entry = placed.entry
-        if placed.path_id == NEW_PATH:
+        entry, kind, path_id, directory, above, _ = placed
+        if path_id == NEW_PATH:
             # `place` has found no such path, and nothing came in between.
-            placed = placed._replace(path_id=self.paths.make(placed.above, entry.name), is_first=True)
+            path_id = self.paths.make(above, entry.name, entry.hash)
+            placed = Placed(entry, kind, path_id, directory, above, is_first=True)
+        elif kind is EntryKind.CHILD and entry.is_root:
+            self.paths.add_root(entry.hash)
+            self.database.set_meta("identity", entry.hash)
+        else:
+            self.paths.contribute(path_id, entry.hash)
         data = entry.encode()
         cursor = self._db.execute(
             "INSERT INTO entries (hash, parent, kind, path, directory, data, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (entry.hash, entry.parent, int(placed.kind), placed.path_id, placed.directory, data, checksum_of(data)),
+            (entry.hash, entry.parent, int(kind), path_id, directory, data, checksum_of(data)),
         )
         assert cursor.lastrowid is not None
-        self.arrivals.note(cursor.lastrowid, now)
-        if entry.is_root:
-            self.paths.add_root()
-            self.database.set_meta("identity", entry.hash)
-        elif entry.action is Action.GRANT:
+        self.arrivals.pending = cursor.lastrowid, now
+        if entry.action in _DERIVED:
+            self._derive(placed)
+        if entry.hash in self._unresolved:
+            self._unresolved.discard(entry.hash)
+            cursor = self._db.execute("UPDATE links SET path = ? WHERE target = ?", (path_id, entry.hash))
+            self._linked[path_id] = self._linked.get(path_id, 0) + cursor.rowcount
+        if not complete:
+            self.blocks.open(placed, now, needed)
+        if kind is EntryKind.SUCCESSOR:
+            # Few other entries will build on that one.
+            self._recent.pop(entry.parent, None)
+        if entry.action is not Action.DELETE:
+            # Few entries build on the end of a file.
+            self._recent.keep(entry.hash, placed)
+        return placed
+
+    def _derive(self, placed: Placed) -> None:
+        """Note what an entry says about others or its path, inside a transaction."""
+        entry = placed.entry
+        self._keys += placed.kind is EntryKind.KEY
+        if entry.action is Action.GRANT:
             self.granted.add(placed.path_id, entry.content)
             if entry.extensions.quota is not None:
                 # Only where there are quotas: every entry would cost some microseconds more.
@@ -409,18 +431,6 @@ class Store:
             self._link(entry)
         elif entry.action is Action.REVERT:
             self._db.execute("INSERT OR IGNORE INTO reverts VALUES (?, ?)", (entry.content, placed.path_id))
-        self._keys += placed.kind is EntryKind.KEY
-        if entry.hash in self._unresolved:
-            self._unresolved.discard(entry.hash)
-            cursor = self._db.execute("UPDATE links SET path = ? WHERE target = ?", (placed.path_id, entry.hash))
-            self._linked[placed.path_id] = self._linked.get(placed.path_id, 0) + cursor.rowcount
-        self.blocks.open(placed, now, complete, needed)
-        self.paths.contribute(placed.path_id, entry.hash)
-        if placed.kind is EntryKind.SUCCESSOR:
-            # Few other entries will build on that one.
-            self._recent.pop(entry.parent, None)
-        self._remember(placed)
-        return placed
 
     def _link(self, entry: Entry) -> None:
         target = EntryHash(entry.content)
