@@ -348,34 +348,42 @@ class Tree:
         self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Impact.IDLE}
         for placed in (*completed, *pushed):
             self._crowds.drop(placed.path_id)
+        has_links = self._store.has_any_links
         for is_new, changes in ((True, accepted), (False, completed), (False, pushed)):
             for placed in changes:
                 effect = self._update_path(placed, now, is_new)
-                if effect is _Effect.NONE:
-                    self._update_links(self._links_naming(placed), now)
-                    if placed.kind is EntryKind.KEY and self._store.has_any_links:
-                        # The files of links are looked at with the keys that their own ancestors make valid.
-                        self._update_links(self._store.links_below(placed.path_id), now)
-                    continue
-                if self._crowds:
+                if effect is not _Effect.NONE and self._crowds:
                     self._crowds.drop_above(self._store.paths.upwards(placed.path_id)[1:])
-                is_plain = effect is _Effect.APPENDED
-                if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
-                    # The keys that count below this directory may have changed, and with them the file that a link
-                    # shows.
-                    if -placed.path_id not in named:
-                        named.add(-placed.path_id)
-                        self._update_links(self._store.links_below(placed.path_id), now)
-                    is_plain = False
-                if placed.path_id in named:
-                    continue
-                if is_plain:
-                    # Only links that follow their file show what is appended to it.
-                    self._update_links(self._followers(placed.path_id), now)
-                else:
-                    named.add(placed.path_id)
-                    self._following.pop(placed.path_id, None)
-                    self._update_links(self._store.links_to(placed.path_id), now)
+                if has_links:
+                    self._update_names(placed, effect, named, now)
+
+    def _update_names(self, placed: Placed, effect: _Effect, named: set[int], now: int) -> None:
+        """Resolve the paths of the links again that may show something else since an entry.
+
+        `named`: paths of which all links were looked at, and, below zero, those of which all links to anything below.
+        """
+        if effect is _Effect.NONE:
+            self._update_links(self._links_naming(placed), now)
+            if placed.kind is EntryKind.KEY:
+                # The files of links are looked at with the keys that their own ancestors make valid.
+                self._update_links(self._store.links_below(placed.path_id), now)
+            return
+        is_plain = effect is _Effect.APPENDED
+        if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
+            # The keys that count below this directory may have changed, and with them the file that a link shows.
+            if -placed.path_id not in named:
+                named.add(-placed.path_id)
+                self._update_links(self._store.links_below(placed.path_id), now)
+            is_plain = False
+        if placed.path_id in named:
+            return
+        if is_plain:
+            # Only links that follow their file show what is appended to it.
+            self._update_links(self._followers(placed.path_id), now)
+        else:
+            named.add(placed.path_id)
+            self._following.pop(placed.path_id, None)
+            self._update_links(self._store.links_to(placed.path_id), now)
 
     def _update_links(self, todo: list[Placed], now: int) -> None:
         """Resolve the paths of hard links again, and of links to these."""
