@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from basefs import __version__
 from basefs.daemon import config
 from basefs.daemon.adoption import keep_adopting
-from basefs.daemon.api.control import ControlServer
 from basefs.daemon.api.messages import LostRevision, Request
+from basefs.daemon.api.server import ControlServer
 from basefs.daemon.api.services import NodeServices
 from basefs.daemon.config import Home
 from basefs.daemon.conflicts import ConflictWatch

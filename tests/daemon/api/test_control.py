@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 
 from basefs import __version__
-from basefs.daemon.api.control import ControlServer, call, stream
+from basefs.daemon.api.control import call, stream
 from basefs.daemon.api.messages import ListLivePaths, Ping, decode_request
+from basefs.daemon.api.server import ControlServer
 from basefs.daemon.api.services import LogServices
 from basefs.errors import DaemonError, DaemonGone, NotFound, NotRunning, OtherVersion, UsageError
 from tests.fs.local import Local
