@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import threading
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from basefs.daemon.api import messages
 from basefs.daemon.api.client import Failure, Look
 from basefs.daemon.api.messages import (
     REQUESTS,
@@ -20,11 +22,23 @@ from basefs.daemon.api.messages import (
     decode_answer,
     decode_request,
     encode,
+    message,
 )
 from basefs.errors import DaemonError
 
 #: Numbers that are equal to themselves, and texts of any bytes.
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+
+
+def instances(kind: type) -> st.SearchStrategy[Any]:
+    """Messages of a class with a value for each field, which Hypothesis cannot find before the first instance."""
+    fields = {name: hint for name, hint in get_type_hints(kind).items() if name != "command"}
+    return st.builds(kind, **{name: st.from_type(hint) for name, hint in fields.items()})
+
+
+for _kind in vars(messages).values():
+    if isinstance(_kind, type) and _kind.__module__ == messages.__name__ and "__new__" in vars(_kind):
+        st.register_type_strategy(_kind, instances)
 
 
 def through_json(value: Any) -> Any:
@@ -70,3 +84,30 @@ def test_what_a_stopped_filesystem_does_not_know_is_left_out() -> None:
     }
     assert encode(Look("conf", state="silent", failure=Failure("why")))["error"] == "why"
     assert decode(Summary, encode(summary)) == summary
+
+
+def test_a_message_is_whole_for_all_threads_that_make_its_first_instance() -> None:
+    for _ in range(50):
+
+        @message
+        class Pair:
+            """Two values."""
+
+            left: int
+            right: str = "default"
+
+        made: list[Pair] = []
+        start = threading.Barrier(4)
+
+        def make(kind: type[Pair] = Pair, made: list[Pair] = made, start: threading.Barrier = start) -> None:
+            start.wait()
+            made.append(kind(1))
+
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert made == [Pair(1, "default")] * 4 and len(set(made)) == 1
+        with pytest.raises(AttributeError):
+            made[0].left = 2  # type: ignore[misc]
