@@ -6,10 +6,13 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from basefs.durable import write_file
 from basefs.errors import counted
-from basefs.sync.net.peers import Lag
+
+if TYPE_CHECKING:
+    from basefs.sync.net.peers import Lag
 
 log = logging.getLogger(__name__)
 

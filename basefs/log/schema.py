@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: In the directory of a filesystem.
+LOG_FILE = "log.db"
+CACHE_FILE = "cache.db"
 #: SQLite's `user_version`: a log of another format is not opened.
 FORMAT = 3
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from basefs.daemon.api.inspection import LogFile
+from basefs.daemon.api.logfile import LogFile
 from basefs.daemon.api.messages import CheckView
 from basefs.daemon.config import Home
 from basefs.management.output import counted, examples, json_option, note, print_json, print_table

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from basefs.daemon.api.joining import is_invitation
 from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathVersions, Status, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
@@ -82,9 +81,7 @@ def grant(
 
 
 def carry_out(home: Home, name: str, request: GrantKey, *, as_json: bool) -> None:
-    """Have a key granted, and print what comes of it.  Raises `UsageError`, and what the request raises."""
-    if is_invitation(request.name):
-        raise UsageError(f"{request.name!r} is a name for invitations: make one with 'basefs invite'")
+    """Have a key granted, and print what comes of it.  Raises what the request raises."""
     plan = ask(home, name, request)
     if as_json:
         print_json(encode(plan))
@@ -117,6 +114,9 @@ def granters(home: Home, name: str) -> str:
 
     The root key grants itself; it is on no node, unless it is the only one.
     """
+    # Imported here: it takes longer than most commands, which do not need it.
+    from basefs.daemon.api.joining import is_invitation
+
     found = [one for one in ask(home, name, ListKeys("/")) if not is_invitation(one.name)]
     names = {one.name for one in found if one.granted_by != one.fingerprint} or {one.name for one in found}
     return " or ".join(sorted(map(printable, names)))

@@ -55,6 +55,7 @@ from basefs.log.placement import Placed
 from basefs.log.receipts import Receipt
 from basefs.log.reserve import NO_LIMITS, DiskLimits
 from basefs.log.room import Room
+from basefs.log.schema import CACHE_FILE, LOG_FILE
 from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
 from basefs.path import Path, display
@@ -83,8 +84,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LOG_FILE = "log.db"
-CACHE_FILE = "cache.db"
 #: Seconds after which a batch of remote entries lets waiting threads go first.  Readers wait for that and for one
 #: transaction's end; a shorter time makes more transactions, each of which writes pages anew.
 LONG_HOLD = 0.005

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
+import sys
 
 import click
 import pytest
@@ -21,6 +23,22 @@ def test_every_command_has_a_module_with_a_command_of_its_name(name: str) -> Non
     command = load(name)
     assert isinstance(command, click.Command)
     assert command.name == name
+
+
+#: Commands that people and scripts type again and again, and what they do without: it takes longer to import than they
+#: take on a running daemon.
+OFTEN = ("list", "status", "members", "show", "log", "diff", "cat", "watch", "keys", "grant", "revoke", "unmount")
+HEAVY = ("asyncio", "sqlite3", "psutil", "basefs.replica", "basefs.sync")
+
+
+@pytest.mark.process
+def test_commands_on_a_running_daemon_import_little() -> None:
+    program = (
+        "import json, sys; from basefs.management.main import load; "
+        f"[load(name) for name in {OFTEN}]; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert json.loads(done.stdout) == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -13,7 +13,6 @@ from basefs.daemon.api.control import TIMEOUT, call, stream
 from basefs.daemon.api.messages import INLINE, Request, decode_answer, encode
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
-from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.lock import exclusive
 from basefs.daemon.mounts import Mount, mounts
 from basefs.errors import AlreadyRunning, BaseFSError, DaemonError, DamagedLog, NotRunning, OtherVersion
@@ -144,6 +143,7 @@ class FilesystemClient:
     def _ask_log(self, request: Request[Answer]) -> Answer:
         # Imported here: commands on a running daemon do without the whole of the log and view.
         from basefs.daemon.api.services import LogServices
+        from basefs.daemon.keyfiles import default_keys
         from basefs.replica.replica import Replica
 
         with contextlib.closing(Replica(self._directory, default_keys(self._home))) as replica:

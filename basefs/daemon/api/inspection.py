@@ -1,106 +1,21 @@
-"""What the files of a filesystem show by themselves: whether its log is whole, what it takes, which peers it knows."""
+"""What the files of a filesystem show by themselves: what it takes, its peers, and what is not published."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from basefs.daemon.config import Home
 from basefs.daemon.lock import exclusive
-from basefs.errors import BaseFSError
+from basefs.daemon.settings import Settings
+from basefs.errors import counted
 from basefs.gossip.members import PEERS_FILE, PeerBook
-from basefs.log.check import check, count_rows, open_log
-from basefs.log.entries import Entry
-from basefs.log.rebuild import Damage
-from basefs.log.repair import repair
-from basefs.log.schema import FORMAT
-from basefs.replica.replica import CACHE_FILE, LOG_FILE
-
-#: Entries whose times are looked at, the newest ones.
-_RECENT = 1000
-#: Seconds by which a time may be ahead: clocks that nobody sets drift by a second a day.
-_AHEAD = 60
-
-
-@dataclass(frozen=True, slots=True)
-class LogCheck:
-    """What a check of a log found, and where the damaged log is since a repair."""
-
-    findings: list[Damage]
-    aside: Path | None = None
-
-
-class LogFile:
-    """The log of one filesystem, without its daemon."""
-
-    def __init__(self, home: Home, name: str) -> None:
-        """Raises `NotFound`."""
-        self._name = name
-        self._path = home.existing(name) / LOG_FILE
-
-    def count_rows(self) -> int | None:
-        """How many rows a check looks at, `None` where SQLite cannot tell."""
-        with closing(open_log(self._path)) as source:
-            return count_rows(source)
-
-    def check(self, progress: Callable[[int], None]) -> LogCheck:
-        """Verify every row.  `progress` is called with how many rows were done since the last call."""
-        return LogCheck(check(self._path, progress))
-
-    def repair(self, progress: Callable[[int], None]) -> LogCheck:
-        """Drop the damaged rows.  Raises `AlreadyRunning`, `DamagedLog` if nothing can be saved, `StoreError`."""
-        with exclusive(self._path.parent, self._name):
-            return LogCheck(*repair(self._path, progress))
-
-    def damage(self) -> str | None:
-        """Why this file cannot be used, by a look that takes no longer than reading it; `None` if it can.
-
-        Rows and hashes are `check`'s.  A log of another format is none of this, see `format`.
-        """
-        try:
-            with closing(open_log(self._path)) as source:
-                told = [str(row[0], "utf-8", "replace") for row in source.execute("PRAGMA quick_check(3)")]
-        except (BaseFSError, sqlite3.DatabaseError) as error:
-            return f"cannot be read: {error}"
-        return None if told == ["ok"] else f"is damaged: {told[0].splitlines()[-1]}"
-
-    def other_format(self) -> tuple[int, int] | None:
-        """The format of this log and the one that is read here, where they differ and the file can be read."""
-        with (
-            contextlib.suppress(BaseFSError, sqlite3.DatabaseError),
-            closing(open_log(self._path)) as source,
-        ):
-            (version,) = source.execute("PRAGMA user_version").fetchone()
-            if version != FORMAT:
-                return version, FORMAT
-        return None
-
-    def entries_ahead(self) -> dict[str, float]:
-        """By how many seconds, at the most, the times in a key's newest entries lie after their arrival here.
-
-        By fingerprint in hex; only keys with more than a minute.  Raises `StoreError`; damaged rows are left out.
-        """
-        found: dict[str, float] = {}
-        with closing(open_log(self._path)) as source:
-            rows = source.execute(
-                "SELECT data, (SELECT time FROM arrivals WHERE arrivals.seq >= entries.seq ORDER BY seq LIMIT 1) "
-                "FROM entries ORDER BY seq DESC LIMIT ?",
-                (_RECENT,),
-            )
-            for data, arrived in rows:
-                with contextlib.suppress(BaseFSError, TypeError):
-                    entry = Entry.decode(data)
-                    ahead = entry.made / 10**9 - arrived
-                    if ahead > _AHEAD:
-                        key = entry.fingerprint.hex()
-                        found[key] = max(ahead, found.get(key, 0.0))
-        return found
+from basefs.log.schema import CACHE_FILE, LOG_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +56,29 @@ def known_peers(home: Home, name: str) -> list[str]:
 def has_peers(home: Home, name: str) -> bool:
     """Whether a filesystem has had peers that were not forgotten, those that have left included."""
     return bool(PeerBook(home.existing(name) / PEERS_FILE).addresses)
+
+
+def unpublished_text(count: int, name: str) -> str:
+    """`2 changed names of etc are not published`."""
+    return f"{counted(count, 'changed name')} of {name} {'is' if count == 1 else 'are'} not published"
+
+
+def count_unpublished(home: Home, name: str) -> int:
+    """How many names of a filesystem that does not run were changed here and are not published.
+
+    Raises `BaseFSError`, and OSError where the disk has no room to look.
+    """
+    # Imported here: it takes longer than the rest of `basefs unmount`, which rarely needs it.
+    from basefs.fs.owners import Owners
+    from basefs.fs.staging.scratch import ScratchNames
+    from basefs.fs.staging.workingset import WorkingSet
+    from basefs.replica.replica import Replica
+
+    directory = home.existing(name)
+    scratch = ScratchNames(Settings.load(home.settings_path).never_publish)
+    with exclusive(directory, name), contextlib.closing(Replica(directory)) as replica:
+        working = WorkingSet(replica, Owners(os.geteuid(), os.getegid(), keep=False), time.time, scratch)
+        try:
+            return working.unpublished()
+        finally:
+            working.close()

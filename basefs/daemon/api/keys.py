@@ -35,7 +35,7 @@ from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.invitations import READERS, late_newcomers
+from basefs.view.invitations import READERS, Invitation, late_newcomers
 from basefs.view.keyholder import GrantPlan
 from basefs.view.members import MOST_OF_ONE, Members
 from basefs.view.past import GrantRecord
@@ -78,8 +78,10 @@ class KeyServices:
 
     def grant(self, request: GrantKey) -> GrantOutcome:
         """See `GrantKey`."""
-        public = parse_public_key(request.public)
         name = request.name.encode("utf-8", "surrogateescape")
+        if Invitation.decode(name) is not None:
+            raise UsageError(f"{request.name!r} is a name for invitations: make one with 'basefs invite'")
+        public = parse_public_key(request.public)
         path = parse(request.path)
         quota = None
         if (request.max_bytes, request.max_entries) != (None, None):

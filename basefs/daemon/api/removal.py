@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from basefs.daemon.api.inspection import has_peers
+from basefs.daemon.api.inspection import count_unpublished, has_peers, unpublished_text
 from basefs.daemon.api.messages import GetSummary, ListKeys, Request
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
@@ -19,14 +16,9 @@ from basefs.daemon.handover import HandOver
 from basefs.daemon.keyfiles import own_key_files, root_key_files
 from basefs.daemon.lock import exclusive, is_held, only_agent
 from basefs.daemon.mounts import is_own, mounts
-from basefs.daemon.settings import Settings
 from basefs.durable import sync_directory
-from basefs.errors import AlreadyRunning, BaseFSError, counted
-from basefs.fs.owners import Owners
-from basefs.fs.staging.scratch import ScratchNames
-from basefs.fs.staging.workingset import WorkingSet
+from basefs.errors import AlreadyRunning, BaseFSError
 from basefs.gossip.account import Account
-from basefs.replica.replica import Replica
 
 
 def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[str]:
@@ -55,26 +47,6 @@ def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[st
         listed = " and ".join(sorted(filter(None, files)))
         found.append(f"nobody else may write everywhere in {name}: keep {listed}, which cannot be replaced")
     return found
-
-
-def unpublished_text(count: int, name: str) -> str:
-    """`2 changed names of etc are not published`."""
-    return f"{counted(count, 'changed name')} of {name} {'is' if count == 1 else 'are'} not published"
-
-
-def count_unpublished(home: Home, name: str) -> int:
-    """How many names of a filesystem that does not run were changed here and are not published.
-
-    Raises `BaseFSError`, and OSError where the disk has no room to look.
-    """
-    directory = home.existing(name)
-    scratch = ScratchNames(Settings.load(home.settings_path).never_publish)
-    with exclusive(directory, name), contextlib.closing(Replica(directory)) as replica:
-        working = WorkingSet(replica, Owners(os.geteuid(), os.getegid(), keep=False), time.time, scratch)
-        try:
-            return working.unpublished()
-        finally:
-            working.close()
 
 
 def remove_filesystem(home: Home, name: str) -> None:

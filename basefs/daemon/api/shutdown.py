@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from basefs.daemon.api.client import FilesystemClient
-from basefs.daemon.api.inspection import has_peers
+from basefs.daemon.api.inspection import count_unpublished, has_peers, unpublished_text
 from basefs.daemon.api.messages import Publish, Stop
-from basefs.daemon.api.removal import count_unpublished, unpublished_text
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.handover import HandOver

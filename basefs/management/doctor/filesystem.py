@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Container, Iterator, Sequence
 
 from basefs.daemon.addresses import own_addresses
-from basefs.daemon.api.inspection import LogFile, known_peers
+from basefs.daemon.api.inspection import known_peers
+from basefs.daemon.api.logfile import LogFile
 from basefs.daemon.api.messages import (
     ClusterMember,
     ContentPiece,
