@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from basefs.daemon import config, logs
 from basefs.daemon.api.shutdown import why_running
-from basefs.daemon.config import Home, NodeAddress, command_line, is_ip, parse_address
+from basefs.daemon.config import Home, NodeAddress, is_ip, parse_address
 from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.main import run
 from basefs.daemon.mounting import mount_for_daemon
@@ -31,8 +31,6 @@ from basefs.log.keys import SigningKey
 
 #: How a child reports that its filesystem answers; anything else on the pipe is why it does not.
 _READY = b"ready"
-#: The descriptor of that pipe, for the child only.
-_PIPE_VARIABLE = "BASEFS_READY_FD"
 #: Bytes of a key for Serf: AES-128, -192 or -256.
 _SECRET_LENGTHS = (16, 24, 32)
 #: Names of hosts, which may have a '_' here and there.  Serf joins "NAME/ADDRESS", so that a '/' in a name breaks the
@@ -95,18 +93,16 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
             mount_for_daemon(home, name, wanted.mountpoint, parse_options(",".join(wanted.fuse_options)))
             return False
     options = _daemon_options(home, wanted)
-    pipe = os.environ.pop(_PIPE_VARIABLE, None)
-    if pipe is None and not wanted.foreground:
-        _start_in_background(home, name)
+    file = None if wanted.foreground else home.log_path(name)
+    ready = _Ready(None) if file is None else _go_on_in_background(name, file)
+    if ready is None:
         return True
     # What a daemon makes is its owner's alone, whatever directory it is in.
     inherited = os.umask(0o077)
     options = replace(options, handlers=replace(options.handlers, umask=inherited))
-    file = None if pipe is None else home.log_path(name)
     logs.configure(name, debug=wanted.debug, style=wanted.log_format, file=file)
     # A peer that hangs up is an error of its connection; the commands' default would end the whole daemon.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    ready = _Ready(None if pipe is None else int(pipe))
     try:
         run(home, options, ready.tell, ServiceManager.from_environment())
     except AlreadyRunning as error:
@@ -171,32 +167,43 @@ class _Ready:
             self._descriptor = None
 
 
-def _start_in_background(home: Home, name: str) -> None:
-    """Run this very command again, detached, and wait until it answers.  Raises `DaemonError` with its reason."""
-    log_path = home.log_path(name)
+def _go_on_in_background(name: str, log_path: Path) -> _Ready | None:
+    """Fork a child that goes on detached from the terminal and prints into a log.
+
+    Returns the end of its pipe in the child, and in the parent, once the filesystem answers, `None`.  Raises
+    `DaemonError` in the parent with the child's reason.
+    """
+    log_file = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     reading, writing = os.pipe()
-    environment = {**os.environ, _PIPE_VARIABLE: str(writing)}
-    with open(log_path, "ab", opener=_open_private) as log_file:
-        child = subprocess.Popen(
-            command_line(sys.argv[1:]),
-            stdin=subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=log_file,
-            env=environment,
-            pass_fds=[writing],
-            start_new_session=True,
-        )
+    # Nothing is printed by both.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A fork alone, since an exec would import everything once more.  No thread runs yet.
+    child = os.fork()
+    if child == 0:
+        _detach(log_file, writing)
+        return _Ready(writing)
+    os.close(log_file)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         answer = pipe.read()
     if answer == _READY:
-        return
-    child.wait()
+        return None
+    os.waitpid(child, 0)
     raise DaemonError(answer.decode("utf-8", "replace") or f"the daemon of {name} ended at once: {log_path} says why")
 
 
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+def _detach(log_file: int, pipe: int) -> None:
+    """Leave the terminal, and close what the caller of the command may wait for, but for a pipe."""
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for standard in (1, 2):
+        os.dup2(log_file, standard)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor not in (0, 1, 2, pipe):
+            # The one that listed them is closed already.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 def _bind(text: str) -> NodeAddress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -87,6 +88,19 @@ def test_a_killed_daemon_keeps_what_was_committed_and_starts_again(node: Node, c
 def test_the_daemon_has_left_the_session_of_who_started_it(node: Node, conf: Cli) -> None:
     node.basefs("run", "conf", "-s")
     assert os.getsid(node.daemon("conf")) == node.daemon("conf") != os.getsid(0)
+
+
+def test_the_daemon_keeps_nothing_open_for_which_who_started_it_may_wait(node: Node, conf: Cli) -> None:
+    reading, writing = os.pipe()
+    command = [COMMAND, "run", "conf", "-s"]
+    done = subprocess.run(
+        command, env=node.environment, pass_fds=[writing], capture_output=True, check=True, timeout=DEADLINE
+    )
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        assert select.select([pipe], [], [], DEADLINE)[0] and pipe.read() == b""
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert conf("list").split("\t")[1] == "running"
 
 
 def test_who_hangs_up_in_the_middle_of_an_answer_ends_nothing(node: Node, conf: Cli) -> None:
