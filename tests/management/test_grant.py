@@ -84,6 +84,12 @@ def test_a_name_that_a_key_cannot_have(tree: Cli, name: str) -> None:
     assert granted(tree, "/d") == []
 
 
+def test_the_name_of_an_invitation(tree: Cli) -> None:
+    name = "invite bob until 2099-01-01T00:00:00Z"
+    assert "is a name for invitations" in tree.fails("grant", "conf:/d", name, ALICE.public.hex(), code=2)
+    assert granted(tree, "/d") == []
+
+
 def test_an_unknown_path(tree: Cli) -> None:
     assert "/nothing does not exist" in tree.fails("grant", "conf:/nothing", "alice", ALICE.public.hex())
     assert "there is no filesystem other" in tree.fails("grant", "other:/", "alice", ALICE.public.hex())
