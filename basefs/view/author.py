@@ -27,7 +27,7 @@ from basefs.log.encoder import Encoder
 from basefs.log.entries import MAX_CONTENT, Action, Entry
 from basefs.log.extensions import Extensions, Quota
 from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.log.keys import SigningKey
+from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.placement import NEW_PATH
 from basefs.log.store import Store
 from basefs.path import Path, check_name, display
@@ -568,6 +568,46 @@ class Author:
     def grant(self, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None) -> Draft:
         """The entries of `KeyHolder.grant`, without the rest of its plan."""
         return self.key_holder.grant(path, key_name, public, quota).draft
+
+    def part_moved(self, path: Path, public: bytes) -> Draft:
+        """Make files of their own of those that were moved out of a path at which a key is to be granted.
+
+        What is behind the entries of a file's old path is the same file, so the key could write it where it is now.
+        Files that have a name at or below the path are left as they are: these are shared.  Raises `StoreError`.
+        """
+        draft = Draft()
+        fingerprint, path_id = fingerprint_of(public), self._store.paths.id_of(path)
+        links = [] if path_id is None else [*self._store.links_to(path_id), *self._store.links_below(path_id)]
+        done: set[EntryHash] = set()
+        for at in sorted({self._store.paths.path_of(link.path_id) for link in links}):
+            node = self._tree.find(at)
+            if node is None or node.state.link is None or node.state.origin is None or node.state.origin in done:
+                continue
+            names = self._tree.names_of(at, node)
+            began = self._store.get(node.state.origin)
+            is_shared = any(other[: len(path)] == path for other, _ in names)
+            if is_shared or began is None or self._store.paths.path_of(began.path_id)[: len(path)] != path:
+                continue
+            done.add(node.state.origin)
+            ours = [one for one in names if self._signer.may_write(one[1].authority)]
+            if ours and not all(name.authority.allows(fingerprint) for _, name in names):
+                self._part(draft, *ours[0])
+        return draft
+
+    def _part(self, draft: Draft, path: Path, node: Node) -> None:
+        """Make a file of its own of a hard link, and names of that of the file's other names."""
+        state, tip = node.state, node.outcome.tips[0]
+        key = self._signer.key_for(node.authority, path)
+        if state.kind is Kind.SYMLINK:
+            now, extensions = self._signer.now(), Extensions(mtime=state.mtime)
+            made = key.sign(tip.hash, now, Action.SLINK, path[-1], state.target, extensions)
+            draft.entries.append(made)
+        else:
+            assert state.content is not None
+            content, base = self._contents.open(state.content), self._contents.lineages.source(tip.hash)
+            made = self._write(draft, key, tip.hash, path[-1], content, base, state.mtime)
+        draft.follow_with_mode(key, made, step(state, made, complete=True), state.mode, state.owner)
+        self._relink(draft, path, node, made)
 
     def admit(self, path: Path, key_name: bytes, public: bytes) -> Draft:
         """The entries of `KeyHolder.admit`, without the rest of its plan."""

@@ -49,6 +49,16 @@ def test_several_keys_on_one_path(tree: Cli) -> None:
     assert set(granted(tree, "/d")) == {(b"alice", ALICE.public), (b"bob", BOB.public)}
 
 
+def test_what_was_moved_out_of_the_directory_stays_out_of_reach(tree: Cli) -> None:
+    with tree.replica("conf") as replica:
+        (last,) = replica.commit(lambda author: author.write(path("/d/f"), b"good")).entries
+        replica.commit(lambda author: author.rename(path("/d/f"), path("/f")))
+    tree("grant", "conf:/d", "alice", ALICE.public.hex())
+    with tree.replica("conf") as replica:
+        assert replica.apply([ALICE.sign(last.hash, 1, Action.WRITE, b"f")], []).entries
+        assert replica.read(path("/f")) == b"good"
+
+
 def test_on_a_running_filesystem(tree: Cli, node: Node) -> None:
     node.basefs("run", "conf", "-s")
     tree("grant", "conf:/d", "alice", ALICE.public.hex())

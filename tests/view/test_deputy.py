@@ -245,3 +245,48 @@ def test_a_revoke_on_either_of_two_directories_that_are_one_ends_a_link(tmp_path
     replica.commit(lambda author: author.write(path("/web/x"), b"evil"))
     assert (replica.read(path("/d/f")), replica.attributes(path("/d/f")).links) == (b"good", 1)
     replica.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "tree", "symlink"])
+def test_a_file_that_was_moved_away_before_a_grant_is_not_the_new_keys(nodes: Nodes, kind: str) -> None:
+    root = nodes.root
+    nodes.does(root, lambda author: author.make_directory(path("/lab")))
+    nodes.does(root, lambda author: author.make_directory(path("/lab/d")))
+    old, new = ("/lab/d/f", "/secret/d/f") if kind == "tree" else ("/lab/f", "/secret/f")
+    if kind == "symlink":
+        nodes.does(root, lambda author: author.make_symlink(path(old), b"good"))
+    else:
+        nodes.does(root, lambda author: author.write(path(old), b"good" * 50, mode=0o640))
+        nodes.does(root, lambda author: author.write(path(old), b"good" * 50 + b"!", mtime=5))
+    last = nodes.tip(old)
+    source, target = ("/lab/d", "/secret/d") if kind == "tree" else (old, new)
+    nodes.does(root, lambda author: author.rename(path(source), path(target)))
+    nodes.does(root, lambda author: author.make_link(path("/secret/also"), path(new)))
+    before = root.replica.attributes(path(new))
+
+    def grant(author: Author) -> Iterator[Draft]:
+        yield author.part_moved(path("/lab"), ALICE.public)
+        yield author.grant(path("/lab"), b"alice", ALICE.public)
+
+    applied = root.replica.commit(grant)
+    nodes.alice.receive(applied.entries, applied.blocks)
+    if kind == "symlink":
+        nodes.signs(last, Action.MODE, "f", encode_mode(0o777, (b"evil", b"evil")))
+    else:
+        nodes.signs(last, Action.WRITE, "f")
+        nodes.signs(last, Action.MODE, "f", encode_mode(0o666, None))
+        assert nodes.at(new) == nodes.at("/secret/also") == (b"good" * 50 + b"!", 0o640, 2)
+    for node in (root, nodes.alice):
+        shown = node.replica.attributes(path(new))
+        assert (shown.kind, shown.size, shown.owner, shown.links) == (before.kind, before.size, before.owner, 2)
+        assert node.replica.check_view() == []
+
+
+def test_a_file_with_a_name_where_a_key_is_granted_is_shared(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
+    nodes.does(nodes.root, lambda author: author.write(path("/lab/f"), b"good"))
+    nodes.does(nodes.root, lambda author: author.make_link(path("/etc/f"), path("/lab/f")))
+    assert nodes.root.replica.plan(lambda author: author.part_moved(path("/lab"), ALICE.public)).entries == []
+    # What was moved within the directory as well.
+    nodes.does(nodes.root, lambda author: author.rename(path("/lab/f"), path("/lab/g")))
+    assert nodes.root.replica.plan(lambda author: author.part_moved(path("/lab"), ALICE.public)).entries == []

@@ -95,7 +95,9 @@ class KeyServices:
             return plan
 
         members = self._members()
-        return self._carry_out(make, request.dry_run, request.signer)
+        return self._carry_out(
+            make, request.dry_run, request.signer, first=lambda author: author.part_moved(path, public)
+        )
 
     def invite(self, request: InviteKey) -> str:
         """See `InviteKey`."""
@@ -106,6 +108,7 @@ class KeyServices:
         def make(author: Author) -> Iterator[Draft]:
             if not is_made:
                 yield author.make_directory(READERS)
+            yield author.part_moved(path, public)
             draft = author.grant(path, name, public)
             _require_room(self._replica, members, draft, public)
             yield draft
@@ -174,15 +177,24 @@ class KeyServices:
             raise UsageError(f"more than one key is named {key}: give the fingerprint")
         return found.pop()
 
-    def _carry_out(self, make: Callable[[Author], GrantPlan], dry_run: bool, signer: OtherKey | None) -> GrantOutcome:
+    def _carry_out(
+        self,
+        make: Callable[[Author], GrantPlan],
+        dry_run: bool,
+        signer: OtherKey | None,
+        *,
+        first: Callable[[Author], Draft] = lambda _: Draft(),
+    ) -> GrantOutcome:
+        """Plan, and unless it is a rehearsal do, what `make` drafts, behind what `first` does."""
         key = None if signer is None else signing_key(signer)
         if dry_run:
             return _describe(self._replica.plan(make, key))
         plans: list[GrantPlan] = []
 
-        def draft(author: Author) -> Draft:
+        def draft(author: Author) -> Iterator[Draft]:
+            yield first(author)
             plans.append(make(author))
-            return plans[-1].draft
+            yield plans[-1].draft
 
         self._replica.commit(draft, key=key)
         return _describe(plans[-1])
