@@ -11,7 +11,7 @@ import sqlite3
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.log.paths import Paths
-from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
+from basefs.log.placement import ROOT_PATH_ID, Placed
 
 
 class Granted:
@@ -52,7 +52,7 @@ class Granted:
             return None
         if ROOT_PATH_ID in places:
             return self._keys[fingerprint]
-        path_id = placed.above if placed.path_id == NEW_PATH else placed.path_id
+        path_id = placed.known_path
         while path_id and path_id not in places:
             path_id = self._paths.above(path_id)
         return self._keys[fingerprint] if path_id else None

@@ -58,6 +58,11 @@ class Placed(NamedTuple):
     above: int = 0
     is_first: bool = False
 
+    @property
+    def known_path(self) -> int:
+        """The id of its path, or before the first entry of that is inserted, of the path that holds it."""
+        return self.above if self.path_id == NEW_PATH else self.path_id
+
 
 def place_root(entry: Entry) -> Placed:
     """Where a root entry stands."""

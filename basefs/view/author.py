@@ -28,7 +28,6 @@ from basefs.log.entries import MAX_CONTENT, Action, Entry
 from basefs.log.extensions import Extensions, Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
-from basefs.log.placement import NEW_PATH
 from basefs.log.store import Store
 from basefs.path import Path, check_name, display
 from basefs.view.draft import Draft
@@ -104,28 +103,29 @@ class Author:
         """
         if not self._store.has_quotas:
             return
-        placed: dict[EntryHash, int] = {}
+        resolver = self._tree.resolver
+        path_ids: dict[EntryHash, int] = {}
         used: dict[Fingerprint, Use] = {}
         for entry in draft.entries:
-            known = placed.get(entry.parent)
-            here = None if known is not None else self._store.place(entry)
-            if here is not None:
-                known = here.above if here.path_id == NEW_PATH else here.path_id
-            if known is None or not entry.action.is_state:
+            path_id = path_ids.get(entry.parent)
+            if path_id is None and (placed := self._store.place(entry)) is not None:
+                path_id = placed.known_path
+            if path_id is None or not entry.action.is_state:
                 continue
-            placed[entry.hash] = known
-            bytes, entries = used.get(entry.fingerprint, (0, 0))
+            path_ids[entry.hash] = path_id
+            bytes, entries = used.get(entry.fingerprint, _NOTHING)
             used[entry.fingerprint] = more = Use(bytes + entry.size, entries + 1)
-            path = self._store.paths.path_of(known)
+            path = self._store.paths.path_of(path_id)
             limits = self._tree.nearest(path).authority.limits.get(entry.fingerprint)
+            if limits is None:
+                continue
             named = (EntryHash(entry.content),) if entry.action in (Action.REVERT, Action.LINK) else ()
-            quotas = self._tree.resolver.quotas
-            if limits is not None and any(self._tree.resolver.is_unfounded(target) for target in named):
+            if any(map(resolver.is_unfounded, named)):
                 raise NotPermitted(
                     f"the key {entry.fingerprint.hex()[:12]} of this node has a quota at {display(path)}, so it cannot "
                     "restore changes of a key that is not valid: ask a key holder without a quota"
                 )
-            if limits is not None and not quotas.fits(entry.fingerprint, known, limits, more, named):
+            if not resolver.quotas.fits(entry.fingerprint, path_id, limits, more, named):
                 raise exceeded(path)
 
     def _may_link(self, key: SigningKey, directory: Node, target: EntryHash) -> bool:

@@ -15,7 +15,7 @@ from basefs.log.contents import Contents
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
-from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, EntryKind, Placed
+from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.view.contributors import Contributors
@@ -398,8 +398,7 @@ class Resolver:
         limits = authority.limits.get(entry.fingerprint)
         if limits is None:
             return authority.allows(entry.fingerprint)
-        above = write.above if write.path_id == NEW_PATH else write.path_id
-        return self.quotas.fits(entry.fingerprint, above, limits, Use(entry.size, 1))
+        return self.quotas.fits(entry.fingerprint, write.known_path, limits, Use(entry.size, 1))
 
     def root_directory(self) -> MergedDirectory:
         """What holds the root directory."""
