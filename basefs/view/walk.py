@@ -384,7 +384,9 @@ class Walk:
             return doubtful
         counting: set[EntryHash] = set()
         for placed in reversed(self._order):
-            if placed.entry.hash in doubtful and self._counts_unlimited(placed, counting):
+            # What is behind a doubtful entry is doubtful, but for a revert that brings a file back.
+            is_asked = self._files is not None or placed.entry.hash in doubtful
+            if is_asked and self._counts_unlimited(placed, counting):
                 counting.add(placed.entry.hash)
         unfounded: set[EntryHash] = set()
         for placed in self._order:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from basefs.log.entries import Action
+from basefs.log.extensions import Quota
 from basefs.view.states import Kind
-from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path, tree_of
+from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, noise, path, tree_of
 from tests.view.stories import Story, above, below
 
 
@@ -377,6 +378,20 @@ def test_a_name_that_comes_back_is_a_name_of_its_file_again(story: Story, betwee
     tree = story.tree()
     assert tree[path("/f")].content == tree[path("/g")].content == b"three"
     assert tree[path("/f")].mode == tree[path("/g")].mode == 0o600
+    assert tree[path("/f")].links == tree[path("/g")].links == 2
+
+
+def test_a_valid_key_brings_a_name_back_behind_a_key_that_is_not(story: Story) -> None:
+    """Also where keys with quotas are valid, which could not."""
+    carol = story.grant(ROOT_KEY, story.keys, CAROL, Quota(1000, 1000))
+    dave = story.grant(ROOT_KEY, carol, DAVE)
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    story.link(ROOT_KEY, story.root, first, "g")
+    gone = story.delete(DAVE, story.ack(DAVE, story.write(ROOT_KEY, first, b"two")))
+    story.revert(ROOT_KEY, gone, first)
+    story.revoke(ROOT_KEY, dave, DAVE)
+    tree = story.tree()
+    assert tree[path("/f")].content == tree[path("/g")].content == b"one"
     assert tree[path("/f")].links == tree[path("/g")].links == 2
 
 
