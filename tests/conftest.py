@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.mounts import require_fuse
+from tests.support.node import forked_commands
 
 #: Fixtures of every room: the command line, in this process or as users start it.
 pytest_plugins = ["tests.support.logs", "tests.support.commands", "tests.support.dropped"]
@@ -39,6 +41,12 @@ if settings().max_examples >= settings.get_profile("slow").max_examples:
 for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_forked() -> Iterator[None]:
+    with forked_commands():
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,6 +18,7 @@ import psutil
 
 from basefs.daemon.api.control import call
 from basefs.daemon.mounts import mounts
+from tests.support.forked import CommandServer
 from tests.support.wait import wait_until
 
 #: The command as users have it: beside the interpreter that runs this.
@@ -30,6 +31,19 @@ END_TIMEOUT = 60.0
 PUBLISH_TIMEOUT = 600.0
 
 _MNT_DETACH = 2  # umount2(2)
+#: Commands that start a daemon: they run as users run them, by an interpreter of their own.
+_DAEMONS = ("mount", "run")
+#: See `forked_commands`.
+_forked: CommandServer | None = None
+
+
+@contextlib.contextmanager
+def forked_commands() -> Iterator[None]:
+    """Meanwhile the commands of all nodes, but for those that start a daemon, are forked: they take another time."""
+    global _forked
+    with CommandServer() as _forked:
+        yield
+    _forked = None
 
 
 class CommandFailed(Exception):
@@ -111,6 +125,8 @@ class Node:
 
     def spawn(self, *arguments: str | bytes | Path) -> subprocess.CompletedProcess[str]:
         """Run the real command and wait for it; whatever comes of it is in the result."""
+        if _forked is not None and arguments[0] not in _DAEMONS and _forked.suits(self.environment):
+            return _forked.run(list(map(os.fsdecode, arguments)), str(self.home), self.namespace, COMMAND_TIMEOUT)
         return subprocess.run(
             [*self.prefix(), COMMAND, *arguments],
             env=self.environment,
