@@ -61,9 +61,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.process)
         if "shared" in fixtures:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(
-        key=lambda item: [item.get_closest_marker(marker) is None for marker in ("cluster", "fuse", "serf", "process")]
-    )
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> list[bool]:
+    """Where a test comes: clusters, mounts, agents and daemons first, then random examples, which may take minutes."""
+    is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    markers = ("cluster", "fuse", "serf", "process")
+    return [*(item.get_closest_marker(marker) is None for marker in markers), not is_random]
 
 
 def _missing(marker: str) -> str | None:
