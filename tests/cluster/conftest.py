@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from basefs.errors import BaseFSError
 from tests.support.cluster import Cluster
 from tests.support.logs import check_daemons
 from tests.support.namespaces import NamespaceNetwork
@@ -34,21 +35,31 @@ def network(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable
 @pytest.fixture(scope="module")
 def shared(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Callable[[int], Cluster]]:
-    """Gives a cluster of so many nodes that the tests of a module share, without a file in it."""
+) -> Iterator[Callable[..., Cluster]]:
+    """Gives a cluster of so many nodes that the tests of a module share, all running and connected, without a file.
+
+    What a test has broken is made anew, so that no other one fails for it.
+    """
+    nodes = []
     with contextlib.ExitStack() as stack:
         made: dict[int, Cluster] = {}
 
-        def empty(count: int) -> Cluster:
+        def empty(count: int, *, strangers: int = 0) -> Cluster:
+            """`strangers`: machines in its network on which nothing runs."""
             if count in made:
-                made[count].empty()
-                return made[count]
-            network = stack.enter_context(NamespaceNetwork(tmp_path_factory.mktemp("shared"), count))
-            made[count] = Cluster.start(network)
+                try:
+                    made[count].empty()
+                    return made[count]
+                except (OSError, BaseFSError):
+                    made[count].network.__exit__()
+            directory = tmp_path_factory.mktemp("shared")
+            network = stack.enter_context(NamespaceNetwork(directory, count + strangers))
+            nodes.extend(network.nodes)
+            made[count] = Cluster.start(network, network.nodes[:count])
             return made[count]
 
         yield empty
-    check_daemons(request, [node for cluster in made.values() for node in cluster.nodes])
+    check_daemons(request, nodes)
 
 
 @pytest.fixture

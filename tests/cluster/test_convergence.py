@@ -18,26 +18,8 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
 
-def test_a_copy_of_etc_arrives(cluster: Cluster, tmp_path: Path) -> None:
-    # Copied once first, because something on the machine may change /etc while the test looks at it.
-    source = tmp_path / "etc"
-    subprocess.run(["cp", "-a", "/etc", source], check=True)
-    writer, *others = cluster.nodes
-    subprocess.run(["cp", "-a", source, writer.mountpoint], check=True)
-    expected = snapshot(source)
-    assert len(expected) > 100
-
-    def has_arrived(target: Path) -> Callable[[], bool]:
-        return lambda: not differences(expected, snapshot(target))
-
-    for node in others:
-        wait_until(has_arrived(node.mountpoint / "etc"), cluster.patience, f"{node.address} has all of /etc")
-        diff = ["diff", "-r", "--no-dereference", str(source), str(node.mountpoint / "etc")]
-        assert subprocess.run(diff, capture_output=True, text=True, check=False).stdout == ""
-    assert cluster.wait_until_equal(PATIENCE) >= 0
-
-
-def test_a_node_that_comes_back_has_what_was_changed_meanwhile(cluster: Cluster) -> None:
+def test_a_node_that_comes_back_has_what_was_changed_meanwhile(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
     writer, _, away = cluster.nodes
     for number in range(100):
         (writer.mountpoint / f"old{number}").write_text(f"old {number}")
@@ -51,8 +33,8 @@ def test_a_node_that_comes_back_has_what_was_changed_meanwhile(cluster: Cluster)
     wait_until(lambda: snapshot(away.mountpoint) == expected, PATIENCE, "the node that came back has all changes")
 
 
-def test_two_halves_that_both_wrote_agree(cluster: Cluster) -> None:
-    _write_on_both_sides_of_a_cut(cluster, until_noticed=False)
+def test_two_halves_that_both_wrote_agree(shared: Callable[[int], Cluster]) -> None:
+    _write_on_both_sides_of_a_cut(shared(3), until_noticed=False)
 
 
 def test_two_halves_agree_after_a_cut_that_serf_has_noticed(network: Callable[[int], NamespaceNetwork]) -> None:
@@ -104,11 +86,51 @@ def _write_for_a_while(mountpoint: Path, side: str) -> None:
         pacer.wait(PAUSE)
 
 
+def test_tools_work_the_same_on_every_node(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
+    first, second, third = cluster.nodes
+    repository = second.mountpoint / "repository"
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.invalid", "-C", str(repository)]
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    (repository / "file").write_text("one\n")
+    subprocess.run([*git, "add", "file"], check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+    cluster.wait_until_equal(PATIENCE)
+    elsewhere = ["git", "-c", "safe.directory=*", "-C", str(third.mountpoint / "repository")]
+    log = subprocess.run([*elsewhere, "log", "--oneline"], capture_output=True, text=True, check=True)
+    assert log.stdout.endswith(" one\n")
+    subprocess.run([*elsewhere, "fsck", "--strict"], check=True, capture_output=True)
+    subprocess.run(["sed", "-i", "s/one/two/", str(third.mountpoint / "repository" / "file")], check=True)
+    wait_until(lambda: (first.mountpoint / "repository" / "file").read_text() == "two\n", PATIENCE, "sed -i arrives")
+    shutil.rmtree(first.mountpoint / "repository")
+    wait_until(lambda: not (third.mountpoint / "repository").exists(), PATIENCE, "rm -r arrives")
+
+
+def test_a_copy_of_etc_arrives(shared: Callable[[int], Cluster], tmp_path: Path) -> None:
+    cluster = shared(3)
+    # Copied once first, because something on the machine may change /etc while the test looks at it.
+    source = tmp_path / "etc"
+    subprocess.run(["cp", "-a", "/etc", source], check=True)
+    writer, *others = cluster.nodes
+    subprocess.run(["cp", "-a", source, writer.mountpoint], check=True)
+    expected = snapshot(source)
+    assert len(expected) > 100
+
+    def has_arrived(target: Path) -> Callable[[], bool]:
+        return lambda: not differences(expected, snapshot(target))
+
+    for node in others:
+        wait_until(has_arrived(node.mountpoint / "etc"), cluster.patience, f"{node.address} has all of /etc")
+        diff = ["diff", "-r", "--no-dereference", str(source), str(node.mountpoint / "etc")]
+        assert subprocess.run(diff, capture_output=True, text=True, check=False).stdout == ""
+    assert cluster.wait_until_equal(PATIENCE) >= 0
+
+
 SIZES = [0, 1, 482, 483, 484, 100_000, 10_000_000]
 
 
-def test_odd_files_and_names_arrive_equal(cluster: Cluster) -> None:
-    writer, *others = cluster.nodes
+def test_odd_files_and_names_arrive_equal(shared: Callable[[int], Cluster]) -> None:
+    writer, *others = shared(3).nodes
     top = os.fsencode(writer.mountpoint)
     for size in SIZES:
         # Random bytes cannot be compressed, so the blocks have these sizes too.
@@ -142,22 +164,3 @@ def test_odd_files_and_names_arrive_equal(cluster: Cluster) -> None:
             PATIENCE,
             f"{node.address} has the same",
         )
-
-
-def test_tools_work_the_same_on_every_node(cluster: Cluster) -> None:
-    first, second, third = cluster.nodes
-    repository = second.mountpoint / "repository"
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.invalid", "-C", str(repository)]
-    subprocess.run(["git", "init", "-q", str(repository)], check=True)
-    (repository / "file").write_text("one\n")
-    subprocess.run([*git, "add", "file"], check=True)
-    subprocess.run([*git, "commit", "-qm", "one"], check=True)
-    cluster.wait_until_equal(PATIENCE)
-    elsewhere = ["git", "-c", "safe.directory=*", "-C", str(third.mountpoint / "repository")]
-    log = subprocess.run([*elsewhere, "log", "--oneline"], capture_output=True, text=True, check=True)
-    assert log.stdout.endswith(" one\n")
-    subprocess.run([*elsewhere, "fsck", "--strict"], check=True, capture_output=True)
-    subprocess.run(["sed", "-i", "s/one/two/", str(third.mountpoint / "repository" / "file")], check=True)
-    wait_until(lambda: (first.mountpoint / "repository" / "file").read_text() == "two\n", PATIENCE, "sed -i arrives")
-    shutil.rmtree(first.mountpoint / "repository")
-    wait_until(lambda: not (third.mountpoint / "repository").exists(), PATIENCE, "rm -r arrives")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,8 @@ def _check_files(node: Node, closed: dict[str, str]) -> None:
         assert (node.mountpoint / name).read_text() == text
 
 
-def test_files_closed_before_the_daemon_was_killed_are_there(cluster: Cluster) -> None:
+def test_files_closed_before_the_daemon_was_killed_are_there(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
     node, other, _ = cluster.nodes
     for _ in range(2):
         writer = _start_writing(node)
@@ -77,7 +79,8 @@ def test_files_closed_before_the_daemon_was_killed_are_there(cluster: Cluster) -
     _check_files(other, writer.closed)
 
 
-def test_writes_go_on_while_the_serf_agent_is_killed(cluster: Cluster) -> None:
+def test_writes_go_on_while_the_serf_agent_is_killed(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
     node, other, _ = cluster.nodes
     writer = _start_writing(node)
     killed = ask(node, "network")["serf_pid"]

@@ -43,9 +43,9 @@ def test_two_halves_go_on_by_themselves_and_agree_when_joined(
     assert trees[0][b"both"][2] in {f"{side} {CHANGES - 1}".encode() for side in (0, 1)}
 
 
-def test_what_is_changed_in_a_short_cut_is_shown_or_listed(network: Callable[[int], NamespaceNetwork]) -> None:
+def test_what_is_changed_in_a_short_cut_is_shown_or_listed(shared: Callable[[int], Cluster]) -> None:
     """One node removes a directory while the other one writes in it; it arrives when the removal may not be signed."""
-    cluster = Cluster.start(network(2))
+    cluster = shared(2)
     one, other = cluster.nodes
     files = [f"d/{number}" for number in range(4)]
     for file in files:
@@ -64,8 +64,8 @@ def test_what_is_changed_in_a_short_cut_is_shown_or_listed(network: Callable[[in
         assert shown == "second" or f"/{file}" in lost, (file, shown, lost)
 
 
-def test_a_session_that_a_cut_broke_is_left(network: Callable[[int], NamespaceNetwork]) -> None:
-    cluster = Cluster.start(network(2))
+def test_a_session_that_a_cut_broke_is_left(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(2)
     cluster.wait_for_sessions()
     cluster.network.split(cluster.nodes[1:])
     for number, node in enumerate(cluster.nodes):
@@ -80,8 +80,8 @@ def test_a_session_that_a_cut_broke_is_left(network: Callable[[int], NamespaceNe
     assert trees[0] == trees[1] and set(trees[0]) >= {b"side0", b"side1"}
 
 
-def test_members_tell_how_far_a_node_is_behind(network: Callable[[int], NamespaceNetwork]) -> None:
-    cluster = Cluster.start(network(2))
+def test_members_tell_how_far_a_node_is_behind(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(2)
     one, two = cluster.nodes
     cluster.wait_for_sessions()
     cluster.wait_until_equal(PATIENCE)

@@ -117,7 +117,9 @@ def test_members_tell_of_the_sessions_with_them(shared: Callable[[int], Cluster]
     assert printed.count(" s ago\tin step\tyes\t") == 2 and printed.count("\tthis node") == 1
 
 
-def test_what_no_peer_acknowledges_is_gossiped(cluster: Cluster) -> None:
+def test_what_no_peer_acknowledges_is_gossiped(shared: Callable[[int], Cluster]) -> None:
+    """The last test of this module, since it cuts off the sessions of a node for good."""
+    cluster = shared(3)
     writer, *others = cluster.nodes
     wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
     # Nothing goes over sessions any more, neither those that stand nor new ones; Serf's packets do.

@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,6 @@ from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
 from tests.support.cluster import NAME, PATIENCE, Cluster, ask
-from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
 from tests.support.wait import wait_until
 
@@ -37,15 +37,27 @@ while left > 0:
 """
 
 
+#: Of the tests of this module, each of which has a stranger of its own.
+STRANGERS = 3
+
+
 @pytest.fixture
-def honest(network: Callable[[int], NamespaceNetwork]) -> tuple[Cluster, Node]:
-    """Two honest nodes, and a third one that is not part of their cluster yet."""
-    whole = network(3)
-    return Cluster.start(whole, whole.nodes[:2]), whole.nodes[2]
+def honest(shared: Callable[..., Cluster]) -> Iterator[tuple[Cluster, Node]]:
+    """Two honest nodes that no test changes, and a machine that they have never met."""
+    cluster = shared(2, strangers=STRANGERS)
+    stranger = next(node for node in cluster.network.nodes[2:] if not node.base.exists())
+    stranger.base.mkdir()
+    yield cluster, stranger
+    stranger.clean_up()
 
 
 def _facts(cluster: Cluster) -> list[tuple[str, int]]:
     return [(row["root_hash"], row["entries"]) for row in (ask(node, "summary") for node in cluster.nodes)]
+
+
+def _rows_of(node: Node, other: Node) -> list[dict[str, Any]]:
+    """The members at the address of another node."""
+    return [row for row in ask(node, "members") if row["address"] == other.endpoint]
 
 
 def _still_works(cluster: Cluster, text: str) -> None:
@@ -104,8 +116,8 @@ def test_a_peer_of_another_filesystem_is_told_so(honest: tuple[Cluster, Node]) -
     (other.mountpoint / "foreign").write_text("file")
     identity = next(row["identity"] for row in other.query("list"))
     # As a member of the same Serf cluster it is left alone ...
-    wait_until(lambda: len(ask(first, "members")) == 3, PATIENCE, "the stranger is in the Serf cluster")
-    assert [row["same_filesystem"] for row in ask(first, "members") if row["address"] == other.endpoint] == [False]
+    wait_until(lambda: bool(_rows_of(first, other)), PATIENCE, "the stranger is in the Serf cluster")
+    assert [row["same_filesystem"] for row in _rows_of(first, other)] == [False]
     # ... and over the sync protocol it is told why.
     done = _sync_with(other, other.home / "fs" / "other", first.address)
     assert "WRONG_FILESYSTEM" in done.stdout

@@ -129,7 +129,9 @@ class Cluster:
         return len(self.root_hashes()) == 1 and all(map(whole_root, self.nodes))
 
     def empty(self) -> None:
-        """Remove all files, until no node has one."""
+        """Remove all files, until no node has one and each sees all nodes alive.  Raises OSError, `BaseFSError`."""
+        for node in self.nodes:
+            ask(node, "ping")
         for path in self.nodes[0].mountpoint.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -138,10 +140,19 @@ class Cluster:
         for node in self.nodes:
             wait_until(lambda n=node: not os.listdir(n.mountpoint), self.patience, "no file is left")  # type: ignore[misc]
         self.wait_until_equal(self.patience)
+        everybody = {node.endpoint for node in self.nodes}
+        for node in self.nodes:
+            # Strangers may count as alive for a while after they have gone.
+            wait_until(lambda n=node: everybody <= _alive_at(n), self.patience, f"{node.address} sees all")  # type: ignore[misc]
 
     def wait_until_equal(self, deadline: float) -> float:
         """Until all nodes have the same root hash, and all contents; returns the seconds that it took."""
         return wait_until(self._is_equal, deadline, "all root hashes are equal, and no content is missing")
+
+
+def _alive_at(node: Node) -> set[str]:
+    """The addresses at which a node sees a member alive."""
+    return {member["address"] for member in ask(node, "members") if member["status"] == "alive"}
 
 
 def whole_root(node: Node) -> str:
