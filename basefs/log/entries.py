@@ -221,6 +221,11 @@ def parent_of(encoded: bytes) -> EntryHash:
     return EntryHash(encoded[1 : 1 + HASH_SIZE])
 
 
+def signer_of(encoded: bytes) -> Fingerprint:
+    """The fingerprint of the key that signed an encoded entry, without decoding it."""
+    return Fingerprint(encoded[-_TRAILER_SIZE : FINGERPRINT_SIZE - _TRAILER_SIZE])
+
+
 def encoded_of(encoded: bytes) -> Encoded | None:
     """How an encoded entry names its content, without decoding the rest of it; `None` if it names none."""
     content = _NAME_AT + 2 + encoded[_NAME_AT]

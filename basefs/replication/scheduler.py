@@ -173,6 +173,8 @@ class PullScheduler:
         self._sought: set[BlockHash] = set()
         self._blocks_then = 0
         self._asked_last: Address | None = None
+        #: Since when there is no periodic session because something comes.
+        self._put_off_since: float | None = None
 
     def start(self, now: float) -> None:
         """Begin with what is done now and then."""
@@ -371,19 +373,31 @@ class PullScheduler:
         return Pull(peer, Why.GAP, Why.GAP.value)
 
     def _unmet(self, now: float, sessions: Sessions) -> Address | None:
-        """A random peer, weighted by the time since the last session; none while a session is bringing something."""
+        """A random peer, weighted by the time since the last session."""
         peers = [peer for peer in self._peers() if not sessions.avoids(peer)]
-        fetching = any(each.progressed and now - each.moved < PATIENCE for each in self._running.values())
-        if not peers or fetching or sessions.exchanges or self._rng.random() >= self._probability:
+        if not peers or self._is_put_off(now, sessions) or self._rng.random() >= self._probability:
             return None
         weights = [max(now - self._met.get(peer, now - _NEVER), 1.0) for peer in peers]
         peer = self._rng.choices(peers, weights)[0]
         return None if peer in self._running else peer
 
+    def _is_put_off(self, now: float, sessions: Sessions) -> bool:
+        """Whether a periodic session waits because something comes: for a while only, or a peer could drip for ever."""
+        fetching = any(each.progressed and now - each.moved < PATIENCE for each in self._running.values())
+        if not (fetching or sessions.exchanges):
+            self._put_off_since = None
+            return False
+        if self._put_off_since is None:
+            self._put_off_since = now
+        if now - self._put_off_since < CONTENTS_SECONDS:
+            return True
+        self._put_off_since = None
+        return False
+
     def _source(self, now: float, sessions: Sessions) -> Address | None:
         """Another peer that may have some of a content."""
         missing = sessions.missing()
-        if sessions.exchanges or (not missing and not sessions.wants_more):
+        if not missing and not sessions.wants_more:
             return None
         self._sought.update(missing)
         self._blocks_then = sessions.blocks

@@ -356,16 +356,41 @@ def test_no_periodic_session_while_another_one_brings_something():
     assert len(node.until(node.now + 5.0)) == 1
 
 
-def test_neither_periodic_sessions_nor_others_for_a_content_while_neighbours_exchange_its_blocks():
+def test_no_periodic_session_while_neighbours_exchange_blocks():
     node = Node(interval=5.0)
+    node.exchanges = True
+    assert node.until(CONTENTS_SECONDS) == []
+    node.exchanges = False
+    assert node.until(CONTENTS_SECONDS + 5.0)
+
+
+@pytest.mark.parametrize("comes", ["blocks of neighbours", "entries", "contents"])
+def test_what_comes_without_end_puts_periodic_sessions_off_for_a_while_only(comes):
+    node = Node(interval=5.0)
+    node.exchanges = comes == "blocks of neighbours"
+    if not node.exchanges:
+        node.news(ONE)
+        node.until(0.0)
+    others = []
+    while node.now < 200.0:
+        for pull in node.until(node.now + 1.0):
+            others.append(pull)
+            node.ends(pull)
+        if not node.exchanges:
+            node.progress(ONE, Phase.COMPARING if comes == "entries" else Phase.CONTENTS)
+    assert len(others) >= 200 // (2 * (CONTENTS_SECONDS + 5.0))
+    assert all(pull.why is Why.PERIODIC for pull in others)
+
+
+def test_another_content_is_looked_for_while_neighbours_exchange_one():
+    node = Node()
     node.lacks = [b"1"]
     node.news(ONE)
     (first,) = node.until(0.0)
     node.exchanges = True
+    node.ended(ONE, blocks=1)
     node.ends(first)
-    assert node.until(20.0) == []
-    node.exchanges = False
-    assert node.until(25.0)
+    assert [pull.why for pull in node.until(1.0)] == [Why.CONTENT]
 
 
 # Lost peers

@@ -28,7 +28,7 @@ from basefs.sync.net.keys import ExchangeKeys
 from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import MAX_KEYS, Address, Contact, Contacts, Pace, PenaltyBox, Throttle, Traffic
 from basefs.sync.net.tls import Credentials, Refused
-from basefs.sync.net.uplink import FREE_BYTES, Flow, Uplink
+from basefs.sync.net.uplink import FREE_BYTES, Flow, LinkWidth, Uplink
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import TICK, Awake, SyncProtocol, Upload
 from basefs.sync.session.push import Notice, PushSession
@@ -195,6 +195,7 @@ class Session:
         self.address = address
         self._timing = shared.timing
         self._uplink = shared.uplink
+        self._width = LinkWidth()
         self._turns = shared.turns
         self._ran_out_of_room = shared.ran_out_of_room
         self._awake = shared.awake
@@ -297,7 +298,7 @@ class Session:
     @property
     def sends_whole(self) -> bool:
         """Whether the peer gets contents whole: asking for their blocks would take longer."""
-        return self._uplink.is_wide(asyncio.get_running_loop().time()) or self.flow().is_long
+        return self._width.is_wide(asyncio.get_running_loop().time()) or self.flow().is_long
 
     @property
     def greeted(self) -> bool:
@@ -391,9 +392,10 @@ class Session:
     async def _send(self) -> None:
         core = self._core
         while not core.closed:
+            now = asyncio.get_running_loop().time()
+            self._width.note(self.acknowledged, now)
             held = self._is_held()
             if core.push is not None and core.push.waits:
-                now = asyncio.get_running_loop().time()
                 core.push.drain(self._connection.outstanding, now, whole=self.sends_whole)
             if core.upload is not Upload.NONE and not held:
                 async with self._my_turn():
@@ -428,7 +430,6 @@ class Session:
         now = asyncio.get_running_loop().time()
         if self._stands:
             # An honest peer asks for little at once, so that all have their share.
-            self._uplink.note(self, now)
             return not self.sends_whole and self.flow().outstanding >= _SHARE
         if self._uplink.admits(self, now, large=core.upload is Upload.LARGE, party=core.peer.party):
             self._held_at = None

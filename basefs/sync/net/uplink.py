@@ -30,14 +30,12 @@ TURN = 10.0
 #: has less time, and so has who passes nothing on: somebody has waited for a `TURN` then.
 LARGE_TURN = 60.0
 
-#: A link is taken for wide once so many bytes of exchanged blocks were acknowledged at this rate, in bytes a second,
-#: and for so many seconds from then on.  Contents are pushed whole on it: all neighbours have one in the time that a
-#: few requests would take.  The token bucket of a narrow link lets a smaller burst through at any rate.
-SHOWN = 6 * 1024
-EASY = 64 * 1024
+#: Bytes that a neighbour acknowledges at once, beside so many a second, that show that the link to it is wide, and
+#: seconds for which it counts as that.  Contents are pushed whole on it: that takes fewer messages than to ask for
+#: their blocks.  The token bucket of a narrow link lets a smaller burst through at any rate.
+SHOWN = 4608
+EASY = 32 * 1024
 REMEMBERED = 60.0
-#: Seconds after which it is measured anew.
-SILENCE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,33 @@ class Flow:
     def is_long(self) -> bool:
         """Whether the way is long, rather than the queue before it."""
         return self.shortest >= LONG and self.latest < QUEUE * self.shortest
+
+
+class LinkWidth:
+    """Whether the link to one neighbour is wide, as far as it has shown.
+
+    What the links to others carry counts for nothing: a neighbour nearby would have the rest get contents whole over a
+    narrow link.
+    """
+
+    def __init__(self) -> None:
+        #: Bytes beyond `EASY` a second, of those that were acknowledged by the last look.
+        self._level = 0.0
+        self._acknowledged = 0
+        self._looked_at = 0.0
+        self._wide_until = 0.0
+
+    def note(self, acknowledged: int, now: float) -> None:
+        """The neighbour has acknowledged so many bytes in all; call it often while it receives."""
+        leaked = EASY * (now - self._looked_at)
+        self._level = max(0.0, self._level + acknowledged - self._acknowledged - leaked)
+        self._acknowledged, self._looked_at = acknowledged, now
+        if self._level >= SHOWN:
+            self._wide_until = now + REMEMBERED
+
+    def is_wide(self, now: float) -> bool:
+        """Whether it has shown lately that it is."""
+        return now < self._wide_until
 
 
 class Uploader(Protocol):
@@ -85,27 +110,6 @@ class Uplink:
         self._party = ""
         #: Uploads that were not admitted when they asked last -> their party, and when that was.
         self._refused: dict[Uploader, tuple[str, float]] = {}
-        #: What has been acknowledged in each session that stands, and in all of them since one began to serve.
-        self._noted: dict[Uploader, int] = {}
-        self._served = 0
-        self._served_since = self._served_at = 0.0
-        self._wide_until = 0.0
-
-    def note(self, upload: Uploader, now: float) -> None:
-        """A session that stands serves its peer."""
-        acknowledged = upload.flow().acknowledged
-        if now - self._served_at > SILENCE:
-            self._served, self._served_since = 0, now
-            self._noted.clear()
-        self._served_at = now
-        self._served += acknowledged - self._noted.get(upload, acknowledged)
-        self._noted[upload] = acknowledged
-        if self._served >= SHOWN and self._served >= EASY * (now - self._served_since):
-            self._wide_until = now + REMEMBERED
-
-    def is_wide(self, now: float) -> bool:
-        """Whether the connection has shown lately that it is wide."""
-        return now < self._wide_until
 
     def admits(self, upload: Uploader, now: float, *, large: bool = False, party: str = "") -> bool:
         """Whether an upload may go on; `now` in seconds.  `large`: it is a large content.
@@ -168,7 +172,6 @@ class Uplink:
         """The session of an upload has ended."""
         self._waiting.pop(upload, None)
         self._refused.pop(upload, None)
-        self._noted.pop(upload, None)
         if self._holder is upload:
             self._holder = None
 

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from basefs.log.blocks import LISTED, places
-from basefs.log.entries import encoded_of
-from basefs.log.hashes import BlockHash
+from basefs.log.blocks import LISTED, Encoded, places
+from basefs.log.entries import encoded_of, signer_of
+from basefs.log.hashes import BlockHash, Fingerprint
 from basefs.log.interface import LogState
 from basefs.sync.wire.limits import INLINE_BLOCKS
 
 #: Bytes of an encoded content up to which it follows its entry: so little is on all nodes sooner than it is asked for,
 #: although it comes twice to some (docs/lab-notes.md).
 FOLLOWS = 3 * 1024
-#: Seconds for which peers are told of a content that is complete here.
+#: Seconds since a block of a content came, or a peer asked for one, after which it is not exchanged any more.  What is
+#: missing then comes by sessions that compare.
 KEPT_SECONDS = 30.0
-#: Contents that are exchanged at once.  The blocks of older ones come by sessions that compare.
+#: Seconds since a block of a content came for which the others count as coming, if peers have told of some: whatever
+#: they tell, others are asked then.  A block of 32 KiB takes as long on a link of 32 kbit/s.
+MOVING_SECONDS = 10.0
+#: Contents that are exchanged at once.
 MOST_CONTENTS = 64
 
 
 def is_exchanged(length: int) -> bool:
     """Whether a content of so many encoded bytes may be exchanged block by block."""
     return FOLLOWS < length <= INLINE_BLOCKS
+
+
+@dataclass(slots=True)
+class Side:
+    """What one session knows of the blocks of a content, each a set as in `Listed`.
+
+    Attributes:
+        heard: those that the peer has or was sent.
+        told: those that the peer was told of.
+        asked: those that the peer was asked for.  The log may not take what it sends, so it is asked only once.
+        is_told: whether the peer is told which are here.
+    """
+
+    heard: int = 0
+    told: int = 0
+    asked: int = 0
+    is_told: bool = False
+
+    @property
+    def offered(self) -> int:
+        """Those that the peer may be asked for."""
+        return self.heard & ~self.asked
 
 
 @dataclass(slots=True, eq=False)
@@ -34,33 +60,49 @@ class Listed:
 
     Attributes:
         blocks: all of them.
+        signer: of the write.
+        moved_at: when a block last came or was asked for, in seconds.
+        came_at: when a block last came.
         here: those that are here.
         wanted: those that are to be fetched.
-        offers: those that peers have, by session.
-        complete_at: when all had come, in seconds; `None` before.
+        is_told: whether all peers are told which blocks are here: some were missing.
+        sides: what each session knows.
     """
 
     blocks: tuple[BlockHash, ...]
+    signer: Fingerprint
+    moved_at: float
+    came_at: float
     here: int = 0
     wanted: int = 0
-    offers: dict[object, int] = field(default_factory=dict)
-    complete_at: float | None = None
+    is_told: bool = False
+    sides: dict[object, Side] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
         """Whether all are here."""
         return self.here == (1 << len(self.blocks)) - 1
 
+    @property
+    def is_offered(self) -> bool:
+        """Whether a peer may be asked for some that are to be fetched."""
+        return any(side.offered & self.wanted for side in self.sides.values())
+
+    def side(self, owner: object) -> Side:
+        """What a session knows."""
+        return self.sides.setdefault(owner, Side())
+
     def bits(self, hashes: frozenset[BlockHash]) -> int:
         """The set of those of these blocks that belong to it."""
         return sum(1 << number for number, hash in enumerate(self.blocks) if hash in hashes)
 
     def holders(self, number: int) -> int:
-        """How many peers have a block."""
-        return sum(bits >> number & 1 for bits in self.offers.values())
+        """How many peers may be asked for a block."""
+        return sum(side.offered >> number & 1 for side in self.sides.values())
 
-    def look(self, state: LogState) -> None:
-        """See what has come."""
+    def look(self, state: LogState) -> bool:
+        """See what has come; returns whether something has."""
+        before = self.here
         self.wanted = 0
         for number, hash in enumerate(self.blocks):
             if not self.here >> number & 1:
@@ -68,6 +110,7 @@ class Listed:
                     self.here |= 1 << number
                 elif state.wants_block(hash):
                     self.wanted |= 1 << number
+        return self.here != before
 
 
 class ContentTable:
@@ -77,70 +120,99 @@ class ContentTable:
         """`chance` gives random numbers: nodes that lack the same ask for different blocks of it."""
         self.chance = chance
         self._contents: OrderedDict[BlockHash, Listed] = OrderedDict()
-        self._places: dict[BlockHash, tuple[Listed, int]] = {}
+        self._places: dict[BlockHash, Listed] = {}
+        self._now = 0.0
 
     def __contains__(self, root: BlockHash) -> bool:
-        """Whether a content is exchanged, by the hash of its first block."""
-        return root in self._contents
+        """Whether peers are told of a content, by the hash of its first block."""
+        content = self._contents.get(root)
+        return content is not None and (content.is_told or any(side.is_told for side in content.sides.values()))
 
     def __iter__(self) -> Iterator[tuple[BlockHash, Listed]]:
         """Each content with the hash of its first block, the oldest first."""
         return iter(self._contents.items())
 
-    def begin(self, state: LogState, entry: bytes, *, whole: bool) -> None:
+    def begin(self, state: LogState, entry: bytes, owner: object, *, whole: bool) -> None:
         """Exchange the content of an encoded entry from now on, if it is of that size and its list is here.
 
-        Not if all of it is here, and is sent `whole`.
+        If all of it is here, and the peer of a session has it or is sent it `whole`, that peer is not told of it before
+        it tells of it itself.
         """
         encoded = encoded_of(entry)
-        if encoded is None or not is_exchanged(encoded.length) or encoded.root in self._contents:
+        if encoded is None or not is_exchanged(encoded.length):
             return
+        content = self._contents.get(encoded.root) or self._list(state, encoded, signer_of(entry))
+        if content is not None and not whole:
+            content.side(owner).is_told = True
+
+    def _list(self, state: LogState, encoded: Encoded, signer: Fingerprint) -> Listed | None:
         if encoded.place.role in LISTED and not state.has_block(encoded.root):
-            return
-        content = Listed(tuple(dict.fromkeys(place.hash for place in places(encoded.place, state.block))))
+            return None
+        blocks = tuple(dict.fromkeys(place.hash for place in places(encoded.place, state.block)))
+        content = Listed(blocks, signer, self._now, self._now)
         content.look(state)
-        if whole and content.is_complete:
-            return
+        content.is_told = not content.is_complete
         self._contents[encoded.root] = content
-        self._places.update((hash, (content, number)) for number, hash in enumerate(content.blocks))
+        self._places.update(dict.fromkeys(blocks, content))
         if len(self._contents) > MOST_CONTENTS:
-            self._drop(next(iter(self._contents)))
+            self._drop(self._superfluous())
+        return content
+
+    def _superfluous(self) -> BlockHash:
+        """The oldest content of the key that has most here: one that writes much pushes out nobody else's."""
+        counts = Counter(content.signer for content in self._contents.values())
+        most = max(counts.values())
+        return next(root for root, content in self._contents.items() if counts[content.signer] == most)
 
     def tick(self, now: float) -> None:
         """Tell the time, in seconds."""
+        self._now = now
         for root, content in list(self._contents.items()):
-            if content.is_complete and content.complete_at is None:
-                content.complete_at = now
-            if content.complete_at is not None and now - content.complete_at > KEPT_SECONDS:
+            if now - content.moved_at > KEPT_SECONDS:
                 self._drop(root)
 
     def _drop(self, root: BlockHash) -> None:
         content = self._contents.pop(root)
         for hash in content.blocks:
-            if self._places.get(hash, (None, 0))[0] is content:
+            if self._places.get(hash) is content:
                 del self._places[hash]
 
     def look(self, state: LogState) -> None:
         """Blocks have come."""
         for content in self._contents.values():
-            if not content.is_complete:
-                content.look(state)
+            if not content.is_complete and content.look(state):
+                content.moved_at = content.came_at = self._now
 
     def forget(self, owner: object) -> None:
         """A session has ended."""
         for content in self._contents.values():
-            content.offers.pop(owner, None)
+            content.sides.pop(owner, None)
 
-    def offering(self, hash: BlockHash) -> list[object]:
-        """The sessions whose peers have a block."""
-        content, number = self._places.get(hash, (None, 0))
-        return [] if content is None else [owner for owner, bits in content.offers.items() if bits >> number & 1]
+    def serve(self, hashes: Sequence[BlockHash], owner: object) -> list[BlockHash]:
+        """Those of these blocks that the peer of a session is sent, as it has asked for them.
 
-    def sources(self) -> set[object]:
-        """The sessions whose peers have blocks that are to be fetched."""
-        return {
-            owner
-            for content in self._contents.values()
-            for owner, bits in content.offers.items()
-            if bits & content.wanted
-        }
+        Those that are here, of contents that are exchanged, and each once: so a peer that asks costs no more than a
+        content that is pushed to it.
+        """
+        served: set[BlockHash] = set()
+        wanted = frozenset(hashes)
+        for content in self._contents.values():
+            side = content.side(owner)
+            if bits := content.bits(wanted) & content.here & ~side.heard:
+                side.heard |= bits
+                content.moved_at = self._now
+                served.update(hash for number, hash in enumerate(content.blocks) if bits >> number & 1)
+        return [hash for hash in hashes if hash in served]
+
+    def is_coming(self, hash: BlockHash) -> bool:
+        """Whether a block belongs to a content that peers have, and of which blocks come."""
+        content = self._places.get(hash)
+        return content is not None and self._comes(content)
+
+    @property
+    def comes(self) -> bool:
+        """Whether some content comes."""
+        return any(map(self._comes, self._contents.values()))
+
+    def _comes(self, content: Listed) -> bool:
+        return self._now - content.came_at < MOVING_SECONDS and content.is_offered

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from basefs.log.hashes import BlockHash
+from basefs.log.interface import LogState
 from basefs.sync.session.contents import MOST_CONTENTS, Listed
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.wire.messages import BlockReq, Have
@@ -41,27 +42,28 @@ class BlockExchange:
         self._ask = ask
         #: What the peer has of contents that are not exchanged here yet.
         self._early: OrderedDict[BlockHash, int] = OrderedDict()
-        #: What it was told or has told, and what it was asked for.
-        self._told: OrderedDict[BlockHash, int] = OrderedDict()
-        self._absent: OrderedDict[BlockHash, int] = OrderedDict()
         self._told_at = -TELL_SECONDS
+
+    def begin(self, state: LogState, entry: bytes, *, whole: bool) -> None:
+        """The content of an encoded entry is exchanged with the peer; `whole`: it has it, or is sent all of it."""
+        self._contents.begin(state, entry, self._owner, whole=whole)
 
     # What the peer says
 
     def heard(self, have: Have) -> None:
         """The peer has these blocks."""
-        _note(self._early, have.root, have.blocks)
+        self._early[have.root] = self._early.pop(have.root, 0) | have.blocks
+        if len(self._early) > MOST_CONTENTS:
+            self._early.popitem(last=False)
         self._adopt()
 
-    def serve(self, request: BlockReq) -> None:
-        """The peer has asked for blocks, which it will have."""
+    def serve(self, request: BlockReq) -> BlockReq:
+        """The peer has asked for blocks; returns those that it is to be sent."""
         self._adopt()
-        hashes = frozenset(request.hashes)
-        for root, content in self._contents:
-            if bits := content.bits(hashes) & content.here:
-                self._offer(root, content, bits)
+        served = self._contents.serve(request.hashes, self._owner)
         # The answer has room for it.
         self._tell_all()
+        return BlockReq(tuple(served))
 
     # What it is told, and asked for
 
@@ -69,63 +71,50 @@ class BlockExchange:
     def waits(self) -> bool:
         """Whether there is something to tell or to ask for."""
         self._adopt()
-        return any(
-            self._news(root, content) or content.offers.get(self._owner, 0) & content.wanted
-            for root, content in self._contents
-        )
+        return any(self._news(content) or self._offered(content) for _, content in self._contents)
 
     def go_on(self, now: float, *, is_idle: bool) -> None:
         """Send what may be sent now, in seconds; `is_idle`: the peer has received all that was sent before."""
         self._adopt()
-        completes = any(content.is_complete and self._news(root, content) for root, content in self._contents)
+        completes = any(content.is_complete and self._news(content) for _, content in self._contents)
         if is_idle and (completes or now - self._told_at >= TELL_SECONDS):
             self._told_at = now if self._tell_all() else self._told_at
         room = DEPTH - self._claims.outstanding(self._owner)
-        if room > 0 and (chosen := self._choose()[:room]):
-            self._expect(frozenset(chosen))
-            self._claims.take(tuple(chosen), self._owner)
-            self._ask([BlockReq(tuple(chosen))])
-
-    def _expect(self, hashes: frozenset[BlockHash]) -> None:
-        """The peer is asked for these blocks, and for each one only once: the log may not take what it sends."""
-        for root, content in self._contents:
-            if bits := content.bits(hashes):
-                _note(self._absent, root, bits)
-                _note(self._told, root, bits)
-                content.offers[self._owner] = content.offers.get(self._owner, 0) & ~bits
+        if room > 0 and (chosen := tuple(self._choose()[:room])):
+            for _, content in self._contents:
+                content.side(self._owner).asked |= content.bits(frozenset(chosen))
+            self._claims.take(chosen, self._owner)
+            self._ask([BlockReq(chosen)])
 
     def _tell_all(self) -> bool:
-        lines = [Have(root, content.here) for root, content in self._contents if self._news(root, content)]
-        for line in lines:
-            _note(self._told, line.root, line.blocks)
-            self._tell(line)
-        return bool(lines)
+        news = [(root, content) for root, content in self._contents if self._news(content)]
+        for root, content in news:
+            content.side(self._owner).told |= content.here
+            self._tell(Have(root, content.here))
+        return bool(news)
 
     def _choose(self) -> list[BlockHash]:
         """Blocks that the peer has and no session has asked for, those first that fewest peers have."""
         found: dict[BlockHash, tuple[int, float]] = {}
         for _, content in self._contents:
-            bits = content.offers.get(self._owner, 0) & content.wanted
+            bits = self._offered(content)
             for number, hash in enumerate(content.blocks) if bits else ():
                 if bits >> number & 1 and not self._claims.is_asked(hash):
                     found[hash] = content.holders(number), self._contents.chance()
         return sorted(found, key=found.__getitem__)
 
-    def _news(self, root: BlockHash, content: Listed) -> int:
-        return content.here & ~content.offers.get(self._owner, 0) & ~self._told.get(root, 0)
+    def _offered(self, content: Listed) -> int:
+        return content.side(self._owner).offered & content.wanted
+
+    def _news(self, content: Listed) -> int:
+        side = content.side(self._owner)
+        return content.here & ~side.heard & ~side.told if content.is_told or side.is_told else 0
 
     def _adopt(self) -> None:
         """Take in what the peer has told of contents that are exchanged here by now."""
         if self._early:
             for root, content in self._contents:
-                if bits := self._early.pop(root, 0):
-                    self._offer(root, content, bits)
-
-    def _offer(self, root: BlockHash, content: Listed, bits: int) -> None:
-        content.offers[self._owner] = content.offers.get(self._owner, 0) | bits & ~self._absent.get(root, 0)
-
-
-def _note(table: OrderedDict[BlockHash, int], root: BlockHash, bits: int) -> None:
-    table[root] = table.pop(root, 0) | bits
-    if len(table) > MOST_CONTENTS:
-        table.popitem(last=False)
+                if root in self._early:
+                    side = content.side(self._owner)
+                    side.heard |= self._early.pop(root)
+                    side.is_told = True

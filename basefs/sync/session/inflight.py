@@ -221,8 +221,8 @@ class RequestTable:
 
     @property
     def exchanges(self) -> bool:
-        """Whether peers of sessions that stand have blocks that are to be fetched, and bring them."""
-        return any(map(self._counts, self.contents.sources()))
+        """Whether blocks come over sessions that stand."""
+        return self.contents.comes
 
     def outstanding(self, owner: object) -> int:
         """How many blocks a session has asked for that have not come."""
@@ -235,7 +235,7 @@ class RequestTable:
 
     def is_coming(self, hash: BlockHash) -> bool:
         """Whether some session will bring a block, as it seems."""
-        return self.is_asked(hash) or any(map(self._counts, self.contents.offering(hash)))
+        return self.is_asked(hash) or self.contents.is_coming(hash)
 
     def asks_peer(self, peer: object) -> bool:
         """Whether some session asks a peer for blocks."""

@@ -251,9 +251,7 @@ class SyncProtocol:
         self._exchange = BlockExchange(
             claims, self._receiver, lambda have: self._queue.control(encode(have)), self._queue.ask
         )
-        self._push = PushSession(
-            log, self._queue, self.counters, limits, self._events.append, self._exchange, claims.contents
-        )
+        self._push = PushSession(log, self._queue, self.counters, limits, self._events.append, self._exchange)
         self._lines = LineBuffer()
         self._timers = Timers(limits)
         self._progress = Progress(limits, claims)
@@ -487,8 +485,7 @@ class SyncProtocol:
                 self._queue.answer(self._views.answer(message), size)
             case BlockReq() if self._stands:
                 self._follow(SessionEvent.WANT)
-                self._exchange.serve(message)
-                self._queue.answer(self._responder.to(message, self._queue.ask), size)
+                self._queue.answer(self._responder.to(self._exchange.serve(message), self._queue.ask), size)
             case Ls() | PathReq() | EntryReq() | BlockReq():
                 self._follow(SessionEvent.REQUEST)
                 self._queue.answer(self._responder.to(message, self._queue.ask), size)

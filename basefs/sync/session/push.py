@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from basefs.log.entries import hash_of
 from basefs.log.interface import LogState
-from basefs.sync.session.contents import ContentTable
 from basefs.sync.session.exchange import BlockExchange
 from basefs.sync.session.requests import RequestQueue
 from basefs.sync.session.responder import BatchEncoder
@@ -169,18 +168,13 @@ class PushSession:
         limits: Limits,
         notify: Callable[[Notice], None],
         exchange: BlockExchange,
-        contents: ContentTable,
     ) -> None:
-        """`notify` is called with each notice; the same one may come several times.
-
-        `exchange`: of this session; `contents`: those of all sessions of this node.
-        """
+        """`notify` is called with each notice; the same one may come several times.  `exchange`: of this session."""
         self._notify = notify
         self._log = log
         self._outbox = outbox
         self._encoder = BatchEncoder(log, counters, lambda root: self._whole)
         self._exchange = exchange
-        self._contents = contents
         #: Whether contents that may be exchanged were sent whole the last time.
         self._whole = True
         self._limits = limits
@@ -218,9 +212,7 @@ class PushSession:
         """
         self._whole = whole
         self._passed.add(self._log.root_hash())
-        for entry in entries:
-            self._contents.begin(self._log, entry, whole=whole)
-        news = [entry for entry in entries if self._known.add(hash_of(entry))]
+        news = self._news(entries)
         if self.lazy:
             self._kept += news
             self._unsent += len(news)
@@ -261,10 +253,21 @@ class PushSession:
             return self._give_up()
         entries, left_out = self._backlog.take(on_the_way, now)
         self._owes_root = self._owes_root or left_out
-        for entry in entries:
-            self._contents.begin(self._log, entry, whole=whole)
-        self._send([entry for entry in entries if self._known.add(hash_of(entry))])
+        self._send(self._news(entries))
         self.sent()
+
+    def _news(self, entries: Iterable[bytes]) -> list[bytes]:
+        """Those of these entries that the peer does not have.
+
+        Contents are exchanged that are not complete here, or that are not sent whole to it.
+        """
+        news = []
+        for entry in entries:
+            is_news = self._known.add(hash_of(entry))
+            self._exchange.begin(self._log, entry, whole=self._whole or self.lazy or not is_news)
+            if is_news:
+                news.append(entry)
+        return news
 
     def _give_up(self) -> None:
         if self._backlog:
@@ -364,6 +367,8 @@ class PushSession:
             kept = list(self._kept)
             self._kept.clear()
             self._unsent = 0
+            for entry in kept:
+                self._exchange.begin(self._log, entry, whole=self._whole)
             self._send(kept)
             # Whatever was not kept is found by comparing.
             self._tell()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.sync.net.uplink import BACKLOG, LARGE_TURN, REMEMBERED, SHOWN, STUCK, TURN, Flow, Uplink
+from basefs.sync.net.uplink import (
+    BACKLOG,
+    LARGE_TURN,
+    REMEMBERED,
+    SHOWN,
+    STUCK,
+    TURN,
+    Flow,
+    LinkWidth,
+    Uplink,
+)
 from basefs.sync.session.inflight import WIDE
 
 
@@ -192,23 +202,37 @@ def test_large_contents_go_at_once_on_a_long_link():
 
 
 def test_a_link_is_wide_once_much_was_acknowledged_soon():
-    uplink, first, second = Uplink(), Upload(), Upload()
-    for upload in (first, second):
-        uplink.note(upload, 0.0)
-        upload.acknowledged += SHOWN // 2
-        assert not uplink.is_wide(0.01)
-    uplink.note(first, 0.02)
-    assert not uplink.is_wide(0.02)
-    uplink.note(second, 0.02)
-    assert uplink.is_wide(0.02) and uplink.is_wide(REMEMBERED)
-    assert not uplink.is_wide(REMEMBERED + 0.1)
+    link = LinkWidth()
+    link.note(SHOWN - 1, 0.0)
+    assert not link.is_wide(0.0)
+    link.note(SHOWN + 200, 0.001)
+    assert link.is_wide(0.001) and link.is_wide(REMEMBERED)
+    assert not link.is_wide(REMEMBERED + 0.1)
 
 
-def test_what_a_token_bucket_lets_through_at_once_does_not_make_a_link_wide():
-    uplink, upload = Uplink(), Upload()
-    uplink.note(upload, 0.0)
-    upload.acknowledged = 4096
-    for tenth in range(1, 300):
-        upload.acknowledged += 400
-        uplink.note(upload, tenth / 10)
-        assert not uplink.is_wide(tenth / 10)
+def test_what_is_acknowledged_by_and_by_does_not_make_a_link_wide():
+    link, acknowledged = LinkWidth(), 0
+    for second in range(100):
+        # It was quick, for all that is known.
+        acknowledged += SHOWN // 2
+        link.note(acknowledged, float(second))
+        assert not link.is_wide(float(second))
+
+
+@pytest.mark.parametrize("looks", [1, 20])
+def test_what_a_token_bucket_lets_through_does_not_make_a_link_wide(looks):
+    link, acknowledged = LinkWidth(), 0
+    for second in range(1, 30):
+        # A burst of 4 KiB after a silence, or what 32 kbit/s carry.
+        acknowledged += 4096 if second % 10 == 1 else 0
+        for look in range(looks):
+            acknowledged += 4000 // looks
+            now = second + look / looks
+            link.note(acknowledged, now)
+            assert not link.is_wide(now)
+
+
+def test_what_one_neighbour_shows_says_nothing_of_another():
+    quick, other = LinkWidth(), LinkWidth()
+    quick.note(10 * SHOWN, 1.0)
+    assert quick.is_wide(1.0) and not other.is_wide(1.0)

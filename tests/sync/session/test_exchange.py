@@ -7,8 +7,13 @@ from collections import Counter, deque
 
 import pytest
 
-from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.session.contents import FOLLOWS, KEPT_SECONDS
+from basefs.log.blocks import Encoded
+from basefs.log.codecs import STORED
+from basefs.log.entries import Action, Entry
+from basefs.log.extensions import Extensions
+from basefs.log.hashes import BlockHash, Fingerprint, sha224
+from basefs.sync.session.contents import FOLLOWS, KEPT_SECONDS, MOST_CONTENTS, MOVING_SECONDS
+from basefs.sync.session.exchange import DEPTH
 from basefs.sync.session.inflight import FRUITLESS, HELD, RequestTable
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.responder import size_of
@@ -16,7 +21,7 @@ from basefs.sync.session.result import Reason
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode, encode_bytes
 from basefs.sync.wire.limits import INLINE_BLOCKS
-from basefs.sync.wire.messages import Blocks, Entries, Eof, Have, PathReq
+from basefs.sync.wire.messages import BlockReq, Blocks, Entries, Eof, Have, PathReq
 from tests.sync.helpers import Writer, random_bytes, work
 
 #: A content of 16 blocks and their list.
@@ -52,8 +57,9 @@ class Graph:
         for here, there in edges:
             self.ends[here, there] = self._core(here, Role.INITIATOR)
             self.ends[there, here] = self._core(there, Role.RESPONDER)
-        #: Nodes that say what they have, and send nothing of it.
+        #: Nodes that say what they have, and answer no request for it; the last word that each end has sent.
         self.mute = set()
+        self.last = {}
         self.now = 0.0
         #: Blocks that each node has sent, and how often each block was.
         self.sent, self.times = Counter(), Counter()
@@ -95,7 +101,9 @@ class Graph:
             if word == b"BLOCKS":
                 self.sent[here] += len(fields)
                 self.times.update(fields)
-            if here not in self.mute or word not in (b"BLOCKS", b"EOF"):
+            is_answer = word == b"EOF" or (word == b"BLOCKS" and self.last.get((here, there)) != b"ENTRIES")
+            self.last[here, there] = word
+            if here not in self.mute or not is_answer:
                 other.receive_data(line)
         while other.wants_work:
             work(other)
@@ -232,6 +240,101 @@ def test_a_peer_that_brings_other_news_holds_a_block_for_a_while_only():
         assert claims.is_asked(block)
     claims.tick(1.0 + HELD)
     assert not claims.is_asked(block)
+
+
+def compare(graph, node, log):
+    """A session that compares, of a node with a log that has everything."""
+    core = SyncProtocol(graph.logs[node], Role.INITIATOR, claims=graph.claims[node])
+    other = SyncProtocol(log, Role.RESPONDER)
+    while not core.closed:
+        for here, there in ((core, other), (other, core)):
+            there.receive_data(here.data_to_send(1 << 16))
+            while there.wants_work:
+                work(there)
+    assert core.result and core.result.reason is Reason.COMPLETE
+
+
+def test_a_neighbour_that_tells_of_blocks_and_brings_other_news_keeps_no_session_from_bringing_them():
+    graph = Graph(2, [(0, 1)])
+    graph.mute.add(0)
+    graph.write(0)
+
+    def bring_news(seconds):
+        for _ in range(int(seconds)):
+            graph.writer.write((b"other %d" % len(graph.writer.entries),))
+            graph.logs[0].add(graph.writer.entries[-1:], ())
+            graph.ends[0, 1].push.send(graph.writer.entries[-1:])
+            graph.run(1.0)
+
+    bring_news(5)
+    assert graph.claims[1].exchanges, "it seems so"
+    bring_news(MOVING_SECONDS)
+    assert not graph.claims[1].exchanges
+    compare(graph, 1, graph.writer.log())
+    assert len(graph.logs[1].missing_blocks(BLOCKS)) == DEPTH, "those that it was asked for"
+    bring_news(HELD - MOVING_SECONDS)
+    compare(graph, 1, graph.writer.log())
+    assert graph.complete == [0, 1]
+
+
+def asked(graph, here, there, blocks):
+    """How many blocks a peer that asks for some is sent."""
+    core, before = graph.ends[here, there], graph.sent[here]
+    core.data_to_send(1 << 20)
+    core.receive_data(encode(BlockReq(tuple(BlockHash(sha224(block)) for block in blocks))))
+    while core.wants_work:
+        work(core)
+    core.push.drain(0, graph.now, whole=False)
+    lines = core.data_to_send(1 << 20).splitlines()
+    assert lines[-1] == b"EOF" and graph.sent[here] == before
+    return sum(len(line.split()) - 1 for line in lines if line.startswith(b"BLOCKS "))
+
+
+def test_a_peer_is_sent_each_block_of_what_is_exchanged_once():
+    graph = Graph(2, [(0, 1)])
+    other = graph.writer.blocks[:]
+    blocks = graph.write(0)[1:]
+    assert other and asked(graph, 0, 1, other) == 0, "it would take no turns with others"
+    assert asked(graph, 0, 1, blocks[:4]) == 4
+    assert asked(graph, 0, 1, blocks) == BLOCKS - 1 - 4
+    assert asked(graph, 0, 1, blocks) == 0
+
+
+def test_a_peer_that_has_a_block_is_not_sent_it():
+    graph = Graph(2, [(0, 1)])
+    first, *blocks = graph.write(0)
+    graph.ends[0, 1].receive_data(encode(Have(BlockHash(sha224(first)), 0b111)))
+    assert asked(graph, 0, 1, blocks) == BLOCKS - 3
+
+
+def test_contents_that_one_key_writes_and_nobody_has_do_not_push_out_those_of_others():
+    graph = Graph(2, [(0, 1)])
+    blocks = graph.write(0)
+    hostile = Fingerprint(sha224(b"another key"))
+    entries = []
+    for number in range(2 * MOST_CONTENTS):
+        named = Encoded(BlockHash(sha224(b"nothing %d" % number)), STORED.tag, 20_000).encode()
+        name, extensions = b"withheld %d" % number, Extensions(20_000)
+        entry = Entry(graph.writer.root.hash, number, Action.WRITE, name, named, extensions, hostile, bytes(64))
+        entries.append(entry.encode())
+        graph.logs[0].add(entries[-1:], ())
+    graph.ends[0, 1].push.send(entries, whole=False)
+    graph.run(5.0)
+    assert graph.logs[1].entry(sha224(entries[-1][:-64])) and len(list(graph.claims[0].contents)) == MOST_CONTENTS
+    graph.ends[1, 0].push.send(entries, whole=False)
+    assert len(list(graph.claims[1].contents)) == MOST_CONTENTS
+    graph.run(20.0)
+    assert graph.complete == [0, 1] and all(graph.times[encode_bytes(block)] == 1 for block in blocks)
+
+
+def test_a_content_that_nobody_sends_is_exchanged_for_a_while_only():
+    graph = Graph(2, [(0, 1)])
+    graph.mute.add(0)
+    graph.write(0)
+    graph.run(KEPT_SECONDS / 2)
+    assert list(graph.claims[1].contents)
+    graph.run(KEPT_SECONDS)
+    assert not list(graph.claims[1].contents)
 
 
 def test_what_is_asked_for_over_a_session_that_stands_are_blocks():
