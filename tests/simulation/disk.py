@@ -112,15 +112,17 @@ def _beginning_of(wal: Path) -> bytes:
 
 def _end_of_commits(descriptor: int, beginning: bytes, start: int) -> int:
     """Where the last transaction of a write-ahead log ends that begins at `start` or later, `start` without one."""
-    salts, end, at = beginning[16:24], start, start
-    while True:
+    salts, end, at, size = beginning[16:24], start, start, os.fstat(descriptor).st_size
+    # A power cut may have left a part of a frame.
+    while (after := at + _FRAME_HEADER + _PAGE) <= size:
         header = os.pread(descriptor, _FRAME_HEADER, at)
-        # What is left from before the log began anew has other salts.
-        if len(header) < _FRAME_HEADER or header[8:16] != salts:
-            return end
-        at += _FRAME_HEADER + _PAGE
+        if header[8:16] != salts:
+            # It is left from before the log began anew.
+            break
+        at = after
         if header[4:8] != bytes(4):
             end = at
+    return end
 
 
 def cut_disk(synced: Path, now: Path, target: Path, rng: random.Random) -> None:

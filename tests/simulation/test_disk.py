@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -48,3 +49,19 @@ def test_a_copy_has_each_transaction_and_nothing_else(log: sqlite3.Connection, t
             with closing(sqlite3.connect(tmp_path / "opened" / LOG_FILE)) as opened:
                 assert opened.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
                 assert opened.execute(EVERYTHING).fetchall() == log.execute(EVERYTHING).fetchall()
+
+
+def test_a_part_of_a_transaction_that_a_cut_has_left_is_not_copied(log: sqlite3.Connection, tmp_path: Path) -> None:
+    for thing in (b"kept", b"lost"):
+        log.execute("INSERT INTO things VALUES (1, ?)", (thing,))
+    here, copy = tmp_path / "cut", DiskCopy(tmp_path / "copy")
+    copy_disk(tmp_path / "here", here)
+    wal = here / f"{LOG_FILE}-wal"
+    os.truncate(wal, wal.stat().st_size - 1000)
+    with closing(sqlite3.connect(here / LOG_FILE, isolation_level=None)) as again:
+        for thing in (b"new", b"newer"):
+            copy.update(here)
+            again.execute("INSERT INTO things VALUES (1, ?)", (thing,))
+        copy.update(here)
+        with closing(sqlite3.connect(tmp_path / "copy" / LOG_FILE)) as opened:
+            assert opened.execute("SELECT thing FROM things").fetchall() == [(b"kept",), (b"new",), (b"newer",)]
