@@ -8,6 +8,8 @@ import pytest
 
 from tests.simulation.run import play
 
+#: What nodes warn of, as they should.
+NOTED = ("disk full", "cannot publish")
 #: Seeds of one test.
 CHUNK = 4
 FAILED = [
@@ -18,17 +20,15 @@ FAILED = [
 
 
 @pytest.mark.slow
-@pytest.mark.logs("disk full")
+@pytest.mark.logs(*NOTED)
 @pytest.mark.parametrize("first", range(0, 20, CHUNK))
 def test_nodes_agree_whatever_goes_wrong(first: int) -> None:
-    failures = {
-        seed: outcome.failure for seed in range(first, first + CHUNK) if (outcome := play(seed, plain=True)).failure
-    }
-    assert not failures, "again: make simulate SEEDS=1 FROM=(the seed) PLAIN=--plain TRACE=--trace"
+    failures = {seed: outcome.failure for seed in range(first, first + CHUNK) if (outcome := play(seed)).failure}
+    assert not failures, "again: make simulate SEEDS=1 FROM=(the seed) TRACE=--trace"
 
 
 @pytest.mark.slow
-@pytest.mark.logs("disk full")
+@pytest.mark.logs(*NOTED)
 @pytest.mark.parametrize("seed", FAILED)
 def test_what_has_failed_once_does_not_fail_again(seed: int) -> None:
-    assert play(seed, plain=True).failure == ""
+    assert play(seed).failure == ""
