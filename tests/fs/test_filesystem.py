@@ -838,3 +838,10 @@ class TestWithoutPermission:
         guest.fs.namespace.rename(path("/mine/new"), path("/mine/newer"))
         assert set(guest.listing("/mine")) == {b"f", b"newer"}
         assert guest.load("/mine/f") == b"changed"
+
+
+def test_a_sync_that_has_waited_for_the_end_finds_nothing_to_do(local: Local) -> None:
+    local.save("/f", b"saved")
+    local.fs.close()
+    local.fs.keep_durable()
+    assert local.replica.read(path("/f")) == b"saved"

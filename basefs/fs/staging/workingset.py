@@ -113,6 +113,7 @@ class WorkingSet:
         self.journal = StagingJournal(replica.directory / DIRECTORY, self.overlay, replica)
         #: Held for a whole sync, so that whoever finds another one syncing waits for it.
         self._syncing = threading.Lock()
+        self._is_closed = False
         self._load()
         replica.subscribe(self._on_applied)
 
@@ -146,12 +147,14 @@ class WorkingSet:
 
     def close(self) -> None:
         """Make everything durable and release the files.  Raises `StoreError`."""
-        try:
-            # So the journal of what is published ends, and nothing depends on receipts.
-            self.sync()
-        finally:
-            with self.lock:
-                self.journal.close()
+        with self._syncing:
+            try:
+                # So the journal of what is published ends, and nothing depends on receipts.
+                self._sync()
+            finally:
+                with self.lock:
+                    self._is_closed = True
+                    self.journal.close()
 
     def now(self) -> int:
         """Nanoseconds since 1970."""
@@ -798,15 +801,20 @@ class WorkingSet:
     def sync(self) -> None:
         """Make all that was closed survive a power cut.  Raises `StoreError`."""
         with self._syncing:
+            # One that has waited for `close` has nothing left to do, and no files to do it with.
+            if not self._is_closed:
+                self._sync()
+
+    def _sync(self) -> None:
+        with self.lock:
+            taken_up = self.journal.begin_sync()
+        try:
+            self.journal.finish_sync(taken_up)
+        except BaseException:
             with self.lock:
-                taken_up = self.journal.begin_sync()
-            try:
-                self.journal.finish_sync(taken_up)
-            except BaseException:
-                with self.lock:
-                    self.journal.undo_sync(taken_up)
-                raise
-            self.tidy()
+                self.journal.undo_sync(taken_up)
+            raise
+        self.tidy()
 
     def reclaim(self) -> bool:
         """Give back the room that was needed by what is published already; returns whether there was any.
