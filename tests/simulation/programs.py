@@ -279,18 +279,19 @@ class Program:
     def _move_file(self, source: Path, target: Path, *, exchange: bool = False) -> None:
         ledger = self._ledger
         one = self._file(source)
-        other = self._file(target) if exchange else None
-        if not exchange and source != target and self._mount.look(target) == "file" and self._file(target) is not one:
+        other = self._file(target) if exchange or self._mount.look(target) == "file" else None
+        if not exchange and other is not None and other is not one:
             self._hide(target)
 
         def done(_: None) -> None:
-            if ledger.names.get(target) is one:
+            # Two names of one file both stay.
+            if other is one:
                 return
             if not exchange:
                 ledger.part(target)
             one.home = target
             ledger.put(target, one)
-            if other is None:
+            if not exchange or other is None:
                 ledger.put(source, Other.GONE)
             else:
                 other.home = source
