@@ -115,9 +115,9 @@ def granters(home: Home, name: str) -> str:
     The root key grants itself; it is on no node, unless it is the only one.
     """
     # Imported here: it takes longer than most commands, which do not need it.
-    from basefs.daemon.api.joining import is_invitation
+    from basefs.daemon.api.joining import is_for_invitations
 
-    found = [one for one in ask(home, name, ListKeys("/")) if not is_invitation(one.name)]
+    found = [one for one in ask(home, name, ListKeys("/")) if not is_for_invitations(one.name)]
     names = {one.name for one in found if one.granted_by != one.fingerprint} or {one.name for one in found}
     return " or ".join(sorted(map(printable, names)))
 

@@ -75,6 +75,11 @@ class Invitation:
         return cls(found[1] or b"", until)
 
 
+def is_invitation(key_name: bytes) -> bool:
+    """Whether the name of a key says that it is an invitation."""
+    return Invitation.decode(key_name) is not None
+
+
 def invite_keys(grants: Iterable[Entry]) -> dict[Fingerprint, int]:
     """The keys that these grants, those in force, give to invitations alone, and when the last of these expires.
 
@@ -205,7 +210,7 @@ def _by_signer(valid: Iterable[GrantRecord]) -> dict[Fingerprint, list[GrantReco
     found: dict[Fingerprint, list[GrantRecord]] = {}
     for one in valid:
         grants = found.setdefault(one.entry.fingerprint, [])
-        if Invitation.decode(one.entry.name) is None:
+        if not is_invitation(one.entry.name):
             grants.append(one)
     return found
 
@@ -227,7 +232,7 @@ def _accepts(mine: GrantRecord, newcomer: GrantRecord, own: Collection[Fingerpri
         mine.entry.fingerprint in own
         and (mine.fingerprint, mine.path) == (newcomer.fingerprint, newcomer.path)
         and (mine.entry.action is Action.GRANT or newcomer.entry.action is Action.ADMIT)
-        and Invitation.decode(mine.entry.name) is None
+        and not is_invitation(mine.entry.name)
     )
 
 
@@ -239,9 +244,7 @@ def _adoption(
     named = [
         one
         for one in valid
-        if one.fingerprint == key
-        and one.entry.fingerprint != invited.fingerprint
-        and Invitation.decode(one.entry.name) is None
+        if one.fingerprint == key and one.entry.fingerprint != invited.fingerprint and not is_invitation(one.entry.name)
     ]
     wanted = named[0].entry.name if named else invitation.machine or newcomer.entry.name
     return Adoption(invited.path, invited.entry, newcomer.entry, free_name(wanted, key, valid))
@@ -254,9 +257,7 @@ def free_name(name: bytes, key: Fingerprint, valid: Iterable[GrantRecord]) -> by
 
 
 def _uses(grants: Iterable[GrantRecord]) -> list[Uses]:
-    invites = {
-        one.fingerprint: dict[Fingerprint, None]() for one in grants if Invitation.decode(one.entry.name) is not None
-    }
+    invites = {one.fingerprint: dict[Fingerprint, None]() for one in grants if is_invitation(one.entry.name)}
     for one in grants:
         if one.entry.fingerprint in invites and one.fingerprint != one.entry.fingerprint:
             invites[one.entry.fingerprint][one.fingerprint] = None

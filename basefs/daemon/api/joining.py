@@ -41,8 +41,7 @@ from basefs.path import Path, display
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
 from basefs.sync.net.tls import Credentials
-from basefs.view.invitations import MAX_MACHINE, READERS, Invitation, free_name
-from basefs.view.past import GrantRecord
+from basefs.view.invitations import MAX_MACHINE, READERS, Invitation, free_name, is_invitation
 
 #: Bytes of `/.cluster` in which addresses are looked for.
 _CLUSTER_BYTES = 64 * 1024
@@ -129,7 +128,7 @@ class OpenInvitation:
 def open_invitations(client: FilesystemClient) -> list[OpenInvitation]:
     """The invitations of a filesystem that are in force."""
     granted = client.ask(ListKeys())
-    late = set(client.ask(ListLate())) if any(is_invitation(one.name) for one in granted) else set()
+    late = set(client.ask(ListLate())) if any(is_for_invitations(one.name) for one in granted) else set()
     found = []
     for one in granted:
         invitation = Invitation.decode(_bytes(one.name))
@@ -147,9 +146,9 @@ def open_invitations(client: FilesystemClient) -> list[OpenInvitation]:
     return found
 
 
-def is_invitation(key_name: str) -> bool:
-    """Whether the name of a key says that it is an invitation."""
-    return Invitation.decode(_bytes(key_name)) is not None
+def is_for_invitations(key_name: str) -> bool:
+    """Whether the name of a key, as messages have it, says that it is an invitation."""
+    return is_invitation(_bytes(key_name))
 
 
 def _member_keys(granted: list[GrantedKey]) -> list[bytes]:
@@ -157,7 +156,9 @@ def _member_keys(granted: list[GrantedKey]) -> list[bytes]:
 
     The root key comes last, since it may be in a drawer.
     """
-    keys = [one for one in granted if one.depth is not None and one.standing == "valid" and not is_invitation(one.name)]
+    keys = [
+        one for one in granted if one.depth is not None and one.standing == "valid" and not is_for_invitations(one.name)
+    ]
     keys.sort(key=lambda one: (not one.own, one.granted_by == one.fingerprint, one.depth))
     return list(dict.fromkeys(bytes.fromhex(one.public) for one in keys))[:MAX_KEYS]
 
@@ -268,7 +269,9 @@ class _Newcomer:
         Raises `NotFound` if the node does not know the invitation, `NotPermitted` if that does not count any more.
         """
         grants = replica.plan(lambda author: author.past.grants())
-        invited = [one for one in grants if one.fingerprint == self.invite.fingerprint and _is_invitation(one)]
+        invited = [
+            one for one in grants if one.fingerprint == self.invite.fingerprint and is_invitation(one.entry.name)
+        ]
         if not invited:
             raise NotFound(f"{node}: this member has not received the invitation yet")
         # The inviter's own, as any key holder may grant the invite key elsewhere under such a name.
@@ -296,10 +299,6 @@ class _Newcomer:
             replica.commit(lambda author: author.admit(path, key_name, key))
         else:
             replica.commit(lambda author: author.grant(path, key_name, key))
-
-
-def _is_invitation(one: GrantRecord) -> bool:
-    return Invitation.decode(one.entry.name) is not None
 
 
 def _moment(seconds: float) -> str:

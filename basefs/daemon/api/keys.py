@@ -35,7 +35,7 @@ from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.invitations import READERS, Invitation, late_newcomers
+from basefs.view.invitations import READERS, is_invitation, late_newcomers
 from basefs.view.keyholder import GrantPlan
 from basefs.view.members import MOST_OF_ONE, Members
 from basefs.view.past import GrantRecord
@@ -79,7 +79,7 @@ class KeyServices:
     def grant(self, request: GrantKey) -> GrantOutcome:
         """See `GrantKey`."""
         name = request.name.encode("utf-8", "surrogateescape")
-        if Invitation.decode(name) is not None:
+        if is_invitation(name):
             raise UsageError(f"{request.name!r} is a name for invitations: make one with 'basefs invite'")
         public = parse_public_key(request.public)
         path = parse(request.path)
