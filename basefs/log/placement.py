@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from basefs.errors import InvalidEntry
-from basefs.log.entries import CHILD_ACTIONS, FIRST_ANNOTATION, KEEPING_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
+from basefs.log.entries import CHILD_ACTIONS, KEEPING_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash
 
 ROOT_PATH_ID = 1
@@ -30,7 +30,7 @@ class EntryKind(IntEnum):
 
 def kind_of(action: Action, parent: Action | None) -> EntryKind:
     """The place that an action takes behind a parent; `None` is the root entry's missing parent."""
-    if action >= FIRST_ANNOTATION:
+    if action.is_annotation:
         return EntryKind.ANNOTATION
     if action in KEY_ACTIONS:
         return EntryKind.KEY
