@@ -30,11 +30,13 @@ TURN = 10.0
 #: has less time, and so has who passes nothing on: somebody has waited for a `TURN` then.
 LARGE_TURN = 60.0
 
-#: Bytes that a neighbour acknowledges at once, beside so many a second, that show that the link to it is wide, and
-#: seconds for which it counts as that.  Contents are pushed whole on it: that takes fewer messages than to ask for
-#: their blocks.  The token bucket of a narrow link lets a smaller burst through at any rate.
+#: A link is wide once its neighbour has acknowledged this many bytes beyond `EASY` a second.  The token bucket of a
+#: narrow link lets a smaller burst through.
 SHOWN = 4608
+#: Bytes a second that show nothing, since a narrow link may carry them.
 EASY = 32 * 1024
+#: Seconds for which the link counts as wide.  Contents are pushed whole on it: that takes fewer messages than to ask
+#: for their blocks.
 REMEMBERED = 60.0
 
 
