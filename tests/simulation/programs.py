@@ -291,11 +291,11 @@ class Program:
                 ledger.part(target)
             one.home = target
             ledger.put(target, one)
-            if not exchange or other is None:
-                ledger.put(source, Other.GONE)
-            else:
+            if exchange and other is not None:
                 other.home = source
                 ledger.put(source, other)
+            else:
+                ledger.put(source, Other.GONE)
 
         self._call(lambda: self._fs.namespace.rename(source, target, exchange=exchange), done)
 
