@@ -39,16 +39,16 @@ from basefs.sync.wire.messages import (
     Blocks,
     Close,
     Data,
-    Eager,
     Entries,
     EntryReq,
     Eof,
+    Graft,
     Hash,
     Have,
-    Lazy,
     Ls,
     Message,
     PathReq,
+    Prune,
     Refusal,
     Refuse,
     Root,
@@ -518,9 +518,12 @@ class SyncProtocol:
             case Have():
                 self._follow(SessionEvent.HAVE)
                 self._exchange.heard(message)
-            case Lazy() | Eager():
-                self._follow(SessionEvent.BEARING)
-                self._push.heard_bearing(lazy=isinstance(message, Lazy))
+            case Prune():
+                self._follow(SessionEvent.PRUNE)
+                self._push.pruned()
+            case Graft():
+                self._follow(SessionEvent.GRAFT)
+                self._push.grafted()
             case Close():
                 self._on_close(message)
             case Stay():

@@ -3,9 +3,10 @@
 What is lost on the way (a slow connection, an entry whose parent is missing here) is never repaired in place: a gap is
 reported, and another session compares and fetches.  Root hashes, sent now and then, find what nobody noticed.
 
-Of all the sessions between some nodes a tree is enough to bring news to each of them once.  So over a session that
-brought what was known already nothing is pushed any more: it is *lazy*, and the root hash is sent instead, a moment
-later.  A peer that lacks something then has what was kept back sent (J. Leitão et al., Epidemic Broadcast Trees, 2007).
+Of all the sessions between some nodes a tree of eager ones is enough to bring news to each of them once.  So over a
+session that brought what was known already nothing is pushed any more: it is lazy, and the root hash is sent instead, a
+moment later.  A peer that lacks something then has what was kept back sent (J. Leitão et al., Epidemic Broadcast Trees,
+2007; docs/replication.md has the differences).
 
 A burst over a wide link is cheapest pushed: each entry crosses to each node once, and nothing is compared.  What the
 peer acknowledges shows how wide the link is.  Where that is little, or the peer does not read, the news is given up,
@@ -27,7 +28,7 @@ from basefs.sync.session.responder import BatchEncoder
 from basefs.sync.session.result import SessionCounters
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE, MAX_KEPT, Limits
-from basefs.sync.wire.messages import PAUSE, Eager, Lazy, Root
+from basefs.sync.wire.messages import PAUSE, Graft, Prune, Root
 
 
 class RecentSet:
@@ -358,20 +359,24 @@ class PushSession:
         self._parents_miss = True
         self._notify(Notice.GAP)
 
-    def heard_bearing(self, *, lazy: bool) -> None:
-        """The peer wants news kept back, or sent."""
-        was, self.lazy = self.lazy, lazy
-        if lazy:
-            self._give_up()
-        if was and not lazy:
-            kept = list(self._kept)
-            self._kept.clear()
-            self._unsent = 0
-            for entry in kept:
-                self._exchange.begin(self._log, entry, whole=self._whole)
-            self._send(kept)
-            # Whatever was not kept is found by comparing.
-            self._tell()
+    def pruned(self) -> None:
+        """The peer wants news kept back."""
+        self.lazy = True
+        self._give_up()
+
+    def grafted(self) -> None:
+        """The peer wants what was kept back, and news as it comes."""
+        if not self.lazy:
+            return
+        self.lazy = False
+        kept = list(self._kept)
+        self._kept.clear()
+        self._unsent = 0
+        for entry in kept:
+            self._exchange.begin(self._log, entry, whole=self._whole)
+        self._send(kept)
+        # Whatever was not kept is found by comparing.
+        self._tell()
 
     # Deciding
 
@@ -380,7 +385,7 @@ class PushSession:
         if not self.lazy:
             self.lazy = True
             self._give_up()
-            self._outbox.control(encode(Lazy()))
+            self._outbox.control(encode(Prune()))
 
     def graft(self) -> bool:
         """Have the peer send what it keeps back, and news from now on; False if that would bring nothing."""
@@ -388,7 +393,7 @@ class PushSession:
             return False
         self.lazy = False
         self._peer_keeps = 0
-        self._outbox.control(encode(Eager()))
+        self._outbox.control(encode(Graft()))
         return True
 
     @property

@@ -1,11 +1,11 @@
 """States x events of a session, as data.  All state logic is here; an event that is not listed breaks a rule.
 
-The initiator opened the connection.  Requests are LS, and those that end with REQ, data are ENTRIES, BLOCKS
-and VIEW, `bearing` is LAZY or EAGER.  Other events in lower case are our own: the responder `settle`s when it
-has nothing outstanding and says so with CLOSE (or SAME); the initiator, told so and with nothing left to ask, goes
-`again` if the logs still differ and something was gained, else it `agree`s, with CLOSE, or `offer`s to keep the
-session, with STAY; the responder `keep`s it, with STAY, or agrees to end it.  A session that stands is ended by either
-side, with CLOSE (`agree`).  `broken` is every other end: connection lost, time-out, a rule broken by the peer.
+The initiator opened the connection.  Requests are LS, and those that end with REQ, data are ENTRIES, BLOCKS and VIEW.
+Other events in lower case are our own: the responder `settle`s when it has nothing outstanding and says so with CLOSE
+(or SAME); the initiator, told so and with nothing left to ask, goes `again` if the logs still differ and something was
+gained, else it `agree`s, with CLOSE, or `offer`s to keep the session, with STAY; the responder `keep`s it, with STAY,
+or agrees to end it.  A session that stands is ended by either side, with CLOSE (`agree`).  `broken` is every other end:
+connection lost, time-out, a rule broken by the peer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class SessionEvent(enum.Enum):
     ROOT = "ROOT"
     HAVE = "HAVE"
     WANT = "BLOCK_REQ"
-    BEARING = "bearing"
+    PRUNE = "PRUNE"
+    GRAFT = "GRAFT"
     REFUSE = "CLOSE NO"
     SETTLE = "settle"
     AGAIN = "again"
@@ -80,7 +81,8 @@ _STANDING = {
     SessionEvent.ROOT: SessionState.STANDING,
     SessionEvent.HAVE: SessionState.STANDING,
     SessionEvent.WANT: SessionState.STANDING,
-    SessionEvent.BEARING: SessionState.STANDING,
+    SessionEvent.PRUNE: SessionState.STANDING,
+    SessionEvent.GRAFT: SessionState.STANDING,
     SessionEvent.CLOSE: SessionState.DONE,
     SessionEvent.AGREE: SessionState.DONE,
     **_ENDS,

@@ -34,18 +34,18 @@ from basefs.sync.wire.messages import (
     BlockReq,
     Blocks,
     Close,
-    Eager,
     Entries,
     EntryReq,
     Eof,
+    Graft,
     Hash,
     Have,
     ItemKind,
-    Lazy,
     Ls,
     Message,
     Part,
     PathReq,
+    Prune,
     Refusal,
     Refuse,
     Root,
@@ -158,7 +158,7 @@ _BITS = re.compile(rb"[1-9a-f][0-9a-f]{0,63}")
 _MAX_TEXT = 200
 _FULL = b"full"
 #: The sections without a field.
-_WORDS: dict[type, bytes] = {Eof: b"EOF", Wait: b"WAIT", Stay: b"STAY", Lazy: b"LAZY", Eager: b"EAGER"}
+_WORDS: dict[type, bytes] = {Eof: b"EOF", Wait: b"WAIT", Stay: b"STAY", Prune: b"PRUNE", Graft: b"GRAFT"}
 
 
 def encode(message: Message) -> bytes:

@@ -187,7 +187,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """In a session that stands: the sender's log, and how many entries it has kept back for EAGER."""
+    """In a session that stands: the sender's log, and how many entries it has kept back for GRAFT."""
 
     log: Digest
     kept: int
@@ -207,12 +207,12 @@ class Have:
 
 
 @dataclass(frozen=True, slots=True)
-class Lazy:
+class Prune:
     """In a session that stands: what came was known, so keep further news back and tell the root hash instead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Eager:
+class Graft:
     """In a session that stands: send what was kept back, and news unasked from now on."""
 
 
@@ -225,6 +225,5 @@ class Refuse:
 
 
 Request = Ls | PathReq | EntryReq | BlockReq
-Bearing = Lazy | Eager
 Data = Entries | Blocks | View
-Message = Hash | Same | Request | ViewReq | Data | Eof | Wait | Close | Stay | Root | Have | Bearing | Refuse
+Message = Hash | Same | Request | ViewReq | Data | Eof | Wait | Close | Stay | Root | Have | Prune | Graft | Refuse

@@ -330,7 +330,7 @@ def lazy_pair(writer):
     assert noticed(pair.right, Notice.REPEATS) and not noticed(pair.right, Notice.REPEATS)
     pair.right.push.prune()
     pair.right.push.prune()
-    assert pair.quiet() == [[], ["LAZY"]]
+    assert pair.quiet() == [[], ["PRUNE"]]
     assert pair.left.push.lazy and pair.right.push.lazy
     return pair
 
@@ -344,7 +344,7 @@ def test_a_lazy_session_tells_the_root_and_sends_on_request():
     assert pair.quiet() == [["ROOT"], []]
     assert noticed(pair.right, Notice.GAP)
     assert pair.right.push.graft() and not pair.right.push.graft()
-    assert pair.quiet() == [["ENTRIES", "BLOCKS", "ROOT"], ["EAGER"]]
+    assert pair.quiet() == [["ENTRIES", "BLOCKS", "ROOT"], ["GRAFT"]]
     assert pair.logs[0].root_hash() == pair.logs[1].root_hash()
     assert not noticed(pair.right, Notice.GAP) and not pair.right.push.differs
     pair.left.push.send(pair.write(writer, (b"d", b"i")))
@@ -416,7 +416,7 @@ def test_a_peer_that_changes_its_mind_all_the_time_and_reads_nothing_costs_littl
     tracemalloc.start()
     try:
         for number in range(5000):
-            pair.left.receive_data(b"LAZY\nEAGER\n" + encode(Root(Digest(random_bytes(HASH_SIZE, number), number), 8)))
+            pair.left.receive_data(b"PRUNE\nGRAFT\n" + encode(Root(Digest(random_bytes(HASH_SIZE, number), number), 8)))
             while pair.left.wants_work:
                 work(pair.left)
             noticed(pair.left, Notice.GAP)
