@@ -362,7 +362,10 @@ class Faults:
         """A node with a mount ends again and again in the middle of what it does."""
         loop = self._network.loop
         end = loop.time() + seconds
-        node = self._rng.choice([node for node in self._nodes if node.is_mounted])
+        mounted = [node for node in self._nodes if node.is_mounted]
+        if not mounted:
+            return
+        node = self._rng.choice(mounted)
         while node.running and loop.time() < end:
             await asyncio.sleep(self._rng.uniform(0.0, 1.5))
             off = "power" in self._plan.faults and self._rng.random() < 0.5
