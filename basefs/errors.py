@@ -221,6 +221,12 @@ class MountFailed(DaemonError):
     """The filesystem could not be mounted or unmounted."""
 
 
+def some_of(things: Iterable[object]) -> str:
+    """For a message: the first three, `a, b, c and 2 more`."""
+    names = [str(thing) for thing in things]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def counted(number: int, noun: str) -> str:
     """For a message: `1 block`, `2 blocks`."""
     if number != 1:

@@ -22,14 +22,6 @@ from basefs.view.invitations import Adoption, InvitationReview, Uses, review
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks for invitations that have expired, while any is in force.
-_LOOK_SECONDS = 30.0
-#: Invitations that are ended in one look, and what a look takes grows with all of them.
-_AT_ONCE = 8
-#: Seconds without a look after which the machine may have been asleep, and waits for what others did meanwhile.  Where
-#: no invitation was in force there were no looks either; then nothing is lost by waiting.
-_ASLEEP_SECONDS = 300.0
-
 
 class Adopter:
     """What one node does about the invitations in its log.  Thread-safe, as the replica is."""
@@ -48,7 +40,9 @@ class Adopter:
     def look(self) -> bool:
         """Do what is due; returns whether an invitation is in force.  Raises `StoreError`, `ReadOnly`, `NoSpace`."""
         now = self._clock()
-        if not 0 <= now - self._looked_at < _ASLEEP_SECONDS:
+        # The machine may have been asleep, and waits for what others did meanwhile.  Where no invitation was in force
+        # there were no looks either; then nothing is lost by waiting.
+        if not 0 <= now - self._looked_at < 300.0:
             self._since = now
         self._looked_at = now
         found = self._replica.plan(self._review)
@@ -58,7 +52,8 @@ class Adopter:
         # Newcomers first, then what this node has signed: the others may be many, made by a key holder to keep it busy,
         # and none that it may end.
         ordered = sorted(found.due, key=lambda each: (each.newcomer is None, each.grant.fingerprint not in own))
-        for one in ordered[:_AT_ONCE]:
+        # What a look takes grows with all that are ended in it.
+        for one in ordered[:8]:
             try:
                 self._end(one)
             except (PermissionDenied, NotPermitted, NotFound) as error:
@@ -156,4 +151,5 @@ async def keep_adopting(replica: Replica, clock: Callable[[], float] = time.time
         is_any_open = True
         is_any_open = await looks.look(adopter.look)
 
-    await repeat("look at the invitations", look, lambda: looks.wait(_LOOK_SECONDS if is_any_open else None))
+    # Invitations expire without a change of the log.
+    await repeat("look at the invitations", look, lambda: looks.wait(30.0 if is_any_open else None))

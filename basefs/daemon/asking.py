@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds between checks for other changes: removing a directory also ends the grants on it.
 _LOOK_SECONDS = 10.0
-#: Seconds before retrying an agent that did not answer.
-_AGAIN_SECONDS = 1.0
 
 
 def key_to_ask_for(granted: Iterable[GrantRecord], keys: Sequence[SigningKey]) -> bytes | None:
@@ -67,7 +65,7 @@ async def keep_asking(replica: Replica, gossip: Gossip) -> None:
                 await gossip.ask(public)
             except AgentError as error:
                 log.debug("cannot tell the members whether this node asks to write: %s", error)
-                pause = _AGAIN_SECONDS
+                pause = 1.0
                 return
             told = public
         seen = digest

@@ -16,8 +16,6 @@ from basefs.errors import UsageError
 log = logging.getLogger(__name__)
 
 _PREFIX = b"basefs="
-#: Seconds for the name servers to answer.
-_TIMEOUT = 5.0
 
 
 def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list[NodeAddress]:
@@ -47,7 +45,7 @@ def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list
 def _records(host: str, resolver: dns.resolver.Resolver | None) -> list[bytes]:
     try:
         asked = resolver or dns.resolver.Resolver()
-        answer = asked.resolve(host, "TXT", lifetime=_TIMEOUT)
+        answer = asked.resolve(host, "TXT", lifetime=5.0)
     except dns.exception.DNSException as error:
         log.debug("no TXT records of %s: %s", host, error)
         return []

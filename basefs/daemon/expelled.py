@@ -6,7 +6,6 @@ comes back like a new one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
@@ -69,4 +68,4 @@ async def keep_forgetting(gossip: Gossip, sync: SyncService) -> None:
             else:
                 log.info("machine forgotten, its key is no member's any more: %s", peer.name)
 
-    await repeat("forget expelled machines", forget, lambda: asyncio.sleep(config.WATCH_SECONDS))
+    await repeat("forget expelled machines", forget, config.WATCH_SECONDS)

@@ -43,22 +43,8 @@ KEY_FILE = "gossip.key"
 _DOMAIN = b"basefs gossip key v1\x00"
 #: Seconds between two questions to members that gossip does not reach: perhaps one of both has an older key.
 _ASK_SECONDS = 5.0
-#: Members that are asked at a time.
-_ASKED = 3
-#: Seconds within which the members make a new key once one of theirs was revoked: the first to do so spares the others.
-_RENEW_SECONDS = 5.0
-#: Nodes that a newcomer asks before it takes part in gossip, and seconds for all of them.
-_FIRST = 3
-_FIRST_SECONDS = 3.0
-#: Seconds to wait for a member that gossip has lost: it is switched off, as a rule, and a person waits for the command.
-_LOST_SECONDS = 2.0
 #: Members that are told at once.
 _TOLD_AT_ONCE = 16
-#: Seconds between two times at the most that a node says that the key has leaked: maybe nobody makes another one.
-_WARN_SECONDS = 300.0
-#: Seconds between two keys that a node makes because others say that the last one has leaked: any member can say so,
-#: and each new key starts all agents again.
-_HEED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +171,9 @@ class GossipKeys:
             log.error("cannot keep the gossip key: %s", error)
         if self._kept.signed.key.generation:
             return
-        asked = [asyncio.ensure_future(self._meet(address)) for address in self._named()[:_FIRST]]
+        asked = [asyncio.ensure_future(self._meet(address)) for address in self._named()[:3]]
         if asked:
-            await asyncio.wait(asked, timeout=_FIRST_SECONDS)
+            await asyncio.wait(asked, timeout=3.0)
         for task in asked:
             task.cancel()
         for outcome in await asyncio.gather(*asked, return_exceptions=True):
@@ -228,7 +214,7 @@ class GossipKeys:
         async def exchange() -> None:
             await self._renew_if_due()
             lost = self._lost()
-            for address in self._rng.sample(lost, min(len(lost), _ASKED)):
+            for address in self._rng.sample(lost, min(len(lost), 3)):
                 await self._meet(address)
             await self._warn_if_due(lost)
 
@@ -250,7 +236,8 @@ class GossipKeys:
         """Raises OSError; it is tried again then."""
         if not self._is_due():
             return
-        await asyncio.sleep(self._rng.uniform(0.0, _RENEW_SECONDS))
+        # The first member to make a new key spares the others.
+        await asyncio.sleep(self._rng.uniform(0.0, 5.0))
         signer = await self._signer()
         # Without such a key of its own this node waits for one that has.
         if self._is_due() and signer is not None:
@@ -262,7 +249,8 @@ class GossipKeys:
         if not self._has_leaked():
             self._warns_at, self._pause = now, _ASK_SECONDS
         elif now >= self._warns_at:
-            self._warns_at, self._pause = now + self._pause, min(2 * self._pause, _WARN_SECONDS)
+            # Maybe nobody makes another one.
+            self._warns_at, self._pause = now + self._pause, min(2 * self._pause, 300.0)
             others = [peer.sync_address for peer in self._gossip.expected]
             await self._tell(self._rng.sample(others, min(len(others), _TOLD_AT_ONCE)), lost)
 
@@ -305,7 +293,8 @@ class GossipKeys:
 
         async def tell(address: Address) -> bool:
             async with places:
-                return await self._meet(address, _LOST_SECONDS if address in lost else None)
+                # One that gossip has lost is switched off, as a rule, and a person waits for the command.
+                return await self._meet(address, 2.0 if address in lost else None)
 
         return list(await asyncio.gather(*map(tell, addresses)))
 
@@ -351,4 +340,5 @@ class GossipKeys:
         """Another member says that a key has leaked, and says so again where it is not believed yet."""
         now = asyncio.get_running_loop().time()
         if key != self._reported and now >= self._heeds_at:
-            self._reported, self._heeds_at = key, now + _HEED_SECONDS
+            # Any member can say so, and each new key starts all agents again.
+            self._reported, self._heeds_at = key, now + 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -10,8 +11,10 @@ from basefs.errors import BaseFSError
 log = logging.getLogger(__name__)
 
 
-async def repeat(what: str, step: Callable[[], Awaitable[object]], rest: Callable[[], Awaitable[object]]) -> None:
-    """Take a step and then a rest, for ever.
+async def repeat(
+    what: str, step: Callable[[], Awaitable[object]], rest: float | Callable[[], Awaitable[object]]
+) -> None:
+    """Take a step and then a rest, of so many seconds or as long as it takes, for ever.
 
     An exception costs one step: a task that is gone would let a revoked key in, or leave what was saved in memory, and
     nobody would notice.  `what`: what the step does, as in "cannot find out who is a member".
@@ -23,4 +26,4 @@ async def repeat(what: str, step: Callable[[], Awaitable[object]], rest: Callabl
             log.error("cannot %s: %s", what, error)
         except Exception:
             log.exception("cannot %s", what)
-        await rest()
+        await (asyncio.sleep(rest) if isinstance(rest, float) else rest())

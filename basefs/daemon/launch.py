@@ -31,8 +31,6 @@ from basefs.log.keys import SigningKey
 
 #: How a child reports that its filesystem answers; anything else on the pipe is why it does not.
 _READY = b"ready"
-#: Bytes of a key for Serf: AES-128, -192 or -256.
-_SECRET_LENGTHS = (16, 24, 32)
 #: Names of hosts, which may have a '_' here and there.  Serf joins "NAME/ADDRESS", so that a '/' in a name breaks the
 #: address.
 _NODE_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -252,6 +250,7 @@ def _read_secret(path: Path) -> str:
         raise MountFailed(f"cannot read the encryption key {path}: {error.strerror}") from None
     except ValueError:
         length = 0
-    if length not in _SECRET_LENGTHS:
+    # AES-128, -192 or -256.
+    if length not in (16, 24, 32):
         raise UsageError(f"{path} holds no encryption key, base64 of 16, 24 or 32 bytes: 'serf keygen' prints one")
     return secret

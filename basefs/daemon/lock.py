@@ -16,8 +16,6 @@ LOCK_FILE = "lock"
 AGENT_LOCK_FILE = "agent.lock"
 #: Seconds that a daemon may take to leave its cluster: Serf needs 2 to 3, and is killed in the end.
 LEAVE_PATIENCE = 15.0
-#: Seconds between tries.
-_RETRY_SECONDS = 0.02
 
 
 @contextlib.contextmanager
@@ -51,7 +49,7 @@ def _locked(path: Path, patience: float) -> Iterator[bool]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while not (held := _try(descriptor)) and time.monotonic() <= deadline:
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(0.02)
         yield held
     finally:
         os.close(descriptor)

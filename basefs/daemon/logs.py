@@ -24,8 +24,7 @@ FORMATS = ("text", "journal", "json")
 MAX_BYTES = 4 * 1024 * 1024
 
 #: syslog's priorities (RFC 5424, section 6.2.1) of Python's levels.
-_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
-_DEBUG_PRIORITY = 7
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
 
 class TextFormatter(logging.Formatter):
@@ -51,7 +50,7 @@ class JournalFormatter(TextFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """All lines of a traceback have the priority of the first."""
-        priority = next((number for level, number in _PRIORITIES if record.levelno >= level), _DEBUG_PRIORITY)
+        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
         return "\n".join(f"<{priority}>{line}" for line in super().format(record).splitlines())
 
 

@@ -42,16 +42,6 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-#: Seconds that a request for metrics waits for the event loop.
-_ASK_SECONDS = 60.0
-
-#: Seconds between looks whether a full disk has room again.
-_ROOM_SECONDS = 1.0
-#: Seconds between looks at what the service manager shows of this daemon.
-_STATUS_SECONDS = 5.0
-#: Threads for commands that wait for the log or the disk.  Their own, since the event loop's serve sync and fsync.
-_CONTROL_THREADS = 4
-
 
 class EventLoopServices:
     """The services of one daemon that live in its event loop."""
@@ -88,7 +78,8 @@ class EventLoopServices:
             feed = self._start_feed(stack)
             timers.append(asyncio.create_task(keep_adopting(self._replica)))
             network = await self._start_network(stack, departure)
-            workers = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="control")
+            # For commands that wait for the log or the disk.  Their own, since the event loop's serve sync and fsync.
+            workers = ThreadPoolExecutor(4, thread_name_prefix="control")
             stack.push_async_callback(asyncio.to_thread, workers.shutdown)
             cluster = None if network is None else (network.gossip, network.sync)
             rekey = None if network is None else network.rekey
@@ -123,7 +114,7 @@ class EventLoopServices:
 
         def ask(request: Request[Answer]) -> Answer:
             """Called in a thread of the HTTP server."""
-            return asyncio.run_coroutine_threadsafe(services.answer(request), loop).result(_ASK_SECONDS)
+            return asyncio.run_coroutine_threadsafe(services.answer(request), loop).result(60.0)
 
         metrics.start(*where, DaemonCollector(self._options.name, __version__, ask))
         # It waits for requests that wait for the event loop.
@@ -176,7 +167,7 @@ class EventLoopServices:
         async def look() -> None:
             self._replica.room.look()
 
-        await repeat("look for room on the disk", look, lambda: asyncio.sleep(_ROOM_SECONDS))
+        await repeat("look for room on the disk", look, 1.0)
 
     async def _report_status(self, network: Network | None) -> None:
         where = self._options.mountpoint or "not mounted"
@@ -186,7 +177,7 @@ class EventLoopServices:
                 cluster = "single node" if network is None else f"{network.alive()} members alive"
                 self._manager.status(f"{where}, {cluster}, {self._replica.totals()['entries']} entries")
 
-        await repeat("report to the service manager", report, lambda: asyncio.sleep(_STATUS_SECONDS))
+        await repeat("report to the service manager", report, 5.0)
 
 
 def _report(conflict: LostRevision, handlers: HandlerRunner | None) -> None:
@@ -210,4 +201,4 @@ async def keep_durable(filesystem: Filesystem, seconds: float = config.DURABLE_S
             filesystem.failed(error)
             raise
 
-    await repeat("sync to disk", keep, lambda: asyncio.sleep(seconds))
+    await repeat("sync to disk", keep, seconds)

@@ -41,17 +41,6 @@ log = logging.getLogger(__name__)
 #: Seconds for which a thread may keep the interpreter lock while another one wants it.  At the default of 5 ms a FUSE
 #: operation takes 5 to 20 ms while the event loop is busy, with this 0.3 to 1 ms (measured; docs/architecture.md).
 SWITCH_INTERVAL = 0.0002
-#: How many more objects are made than freed between two searches for garbage, and how many of these make one of the
-#: next generation.  A full search stops all threads for some 10 to 100 ms with a large tree; reference counts free
-#: nearly everything, so what the rarer ones leave lying about is little.
-GC_THRESHOLDS = (20_000, 20, 100)
-#: `M_ARENA_MAX` of mallopt(3).
-_ARENAS = -8
-#: Seconds for the event loop's parts to start, and to stop, without Serf, which leaves while nobody waits for it.
-START_TIMEOUT = 30.0
-#: Seconds to wait for the log's lock: a command such as `basefs list` holds it for a moment, another daemon for ever.
-LOCK_PATIENCE = 3.0
-STOP_TIMEOUT = 15.0
 
 
 def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manager: ServiceManager) -> None:
@@ -66,13 +55,16 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
     # What is there now stays, and need not be searched.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    # A full search for garbage stops all threads for some 10 to 100 ms with a large tree; reference counts free nearly
+    # everything, so what the rarer ones leave lying about is little.
+    gc.set_threshold(20_000, 20, 100)
     directory = home.existing(options.name)
     if options.mountpoint is not None and not options.serve_only:
         check_mountpoint(options.mountpoint)
     # What is on the first stack ends after the log is closed and its lock released, for which `unmount` waits.
     with contextlib.ExitStack() as departure, contextlib.ExitStack() as stack:
-        stack.enter_context(exclusive(directory, options.name, patience=LOCK_PATIENCE))
+        # A command such as `basefs list` holds it for a moment, another daemon for ever.
+        stack.enter_context(exclusive(directory, options.name, patience=3.0))
         departure.enter_context(only_agent(directory, options.name))
         limits = DiskLimits(options.settings.max_log_bytes, options.settings.min_free)
         replica = Replica(directory, options.keys, limits=limits)
@@ -128,7 +120,8 @@ def _share_heap() -> None:
     """
     # Other C libraries than glibc have no such function.
     with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).mallopt(_ARENAS, 1)
+        # `M_ARENA_MAX` of mallopt(3).
+        ctypes.CDLL(None).mallopt(-8, 1)
 
 
 def _tell(on_ready: Callable[[], None], manager: ServiceManager) -> None:
@@ -150,8 +143,8 @@ class _EventLoopThread:
 
     def __enter__(self) -> _EventLoopThread:
         self._thread.start()
-        if not self._started.wait(START_TIMEOUT):
-            raise DaemonError(f"the daemon did not start within {START_TIMEOUT:.0f} s: see its log")
+        if not self._started.wait(30.0):
+            raise DaemonError("the daemon did not start within 30 s: see its log")
         if self._failure is not None:
             self._thread.join()
             raise self._failure
@@ -162,7 +155,8 @@ class _EventLoopThread:
         # It has ended by itself if it failed.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop.set)
-        self._stopped.wait(STOP_TIMEOUT)
+        # Without Serf, which leaves while nobody waits for it.
+        self._stopped.wait(15.0)
 
     def __exit__(self, *_: object) -> None:
         self._thread.join(LEAVE_PATIENCE)

@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 #: Seconds between checks for other changes: removing a directory also ends the grants on it.  A revoke ends
 #: sessions within 2 s of its arrival, at once as a rule.
 _LOOK_SECONDS = 1.0
-#: Seconds after which the members are asked for in any case: an invitation expires without a change of the log.
-_EXPIRY_SECONDS = 30.0
 
 
 class Membership:
@@ -64,7 +62,8 @@ class Membership:
             digest = self._replica.digest()
             if digest == self._seen and loop.time() < look_again:
                 return
-            look_again = loop.time() + _EXPIRY_SECONDS
+            # An invitation expires without a change of the log.
+            look_again = loop.time() + 30.0
             self._found = await looks.look(self._replica.membership)
             members = self._found.keys
             sync.turn_away(members)

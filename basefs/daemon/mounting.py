@@ -19,9 +19,6 @@ from basefs.daemon.mounts import detach
 from basefs.errors import MountFailed
 from basefs.fs.fuse.binding import open_channel
 
-#: Seconds for the daemon, which waits for nothing else, to take a descriptor.
-_TIMEOUT = 10.0
-
 
 def receive_channel(home: Home, name: str, on_waiting: Callable[[], None]) -> int:
     """Wait until `mount_for_daemon` has mounted; returns the descriptor of /dev/fuse.
@@ -63,7 +60,8 @@ def mount_for_daemon(home: Home, name: str, mountpoint: Path, options: dict[str,
     Raises `MountFailed`; nothing is mounted then.
     """
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_TIMEOUT)
+        # The daemon waits for nothing else.
+        connection.settimeout(10.0)
         try:
             connection.connect(str(_path(home, name)))
         except OSError:

@@ -40,12 +40,6 @@ from basefs.tasks import cancel
 
 log = logging.getLogger(__name__)
 
-#: Seconds for the gossip port to become free, which an agent may have had whose daemon was killed, and between tries.
-_PORT_SECONDS = 3.0
-_PORT_AGAIN = 0.1
-#: Seconds between looks whether this machine still has the advertised address: half a millisecond each.
-_ADDRESS_SECONDS = 1.0
-
 
 class Network:
     """Gossip and sync of one node.  Made and used in the event loop."""
@@ -151,8 +145,8 @@ class Network:
                 raise
             departure.push_async_callback(self.gossip.stop)
             lasting = [
-                repeat("look for contents that stopped", self._propagation.look_again, _pause),
-                repeat("hash the tree", self._propagation.audit, _pause),
+                repeat("look for contents that stopped", self._propagation.look_again, config.WATCH_SECONDS),
+                repeat("hash the tree", self._propagation.audit, config.WATCH_SECONDS),
                 self._watch_address(),
                 keep_asking(self._replica, self.gossip),
             ]
@@ -182,11 +176,12 @@ class Network:
 
     async def _wait_for_port(self) -> None:
         """Serf would say no more than that it has ended.  Raises `AgentError`."""
-        until = asyncio.get_running_loop().time() + _PORT_SECONDS
+        # An agent whose daemon was killed may still have the port.
+        until = asyncio.get_running_loop().time() + 3.0
         while (error := await asyncio.to_thread(try_gossip, *self._gossip_address)) is not None:
             if error.errno != errno.EADDRINUSE or asyncio.get_running_loop().time() > until:
                 raise AgentError(_why_not(error, *self._gossip_address, self._gossip_address.port))
-            await asyncio.sleep(_PORT_AGAIN)
+            await asyncio.sleep(0.1)
 
     def alive(self) -> int:
         """How many members of the cluster are alive, this node included."""
@@ -215,11 +210,8 @@ class Network:
                 log.info("advertised address changed from %s to %s", self.gossip.config.advertise, now)
                 await self.gossip.advertise(now)
 
-        await repeat("advertise the address of this machine", look, lambda: asyncio.sleep(_ADDRESS_SECONDS))
-
-
-def _pause() -> Awaitable[None]:
-    return asyncio.sleep(config.WATCH_SECONDS)
+        # Half a millisecond each.
+        await repeat("advertise the address of this machine", look, 1.0)
 
 
 def _shown_key(membership: Membership | None, keys: Sequence[SigningKey]) -> bytes:

@@ -6,9 +6,6 @@ import socket
 
 from basefs.daemon.config import SYNC_PORT_OFFSET
 
-#: Pairs of ports that are tried for one that is free.
-_TRIED = 200
-
 
 def try_port(host: str, port: int, kind: socket.SocketKind) -> OSError | None:
     """Why a port cannot be listened on, `None` if it can; `kind`: of TCP or UDP."""
@@ -34,7 +31,7 @@ def try_gossip(host: str, port: int) -> OSError | None:
 def free_pair(host: str, port: int) -> int:
     """A gossip port beyond this one that is free, and so is the one of sync; the next one if none is found."""
     after = port + 2 * SYNC_PORT_OFFSET
-    for one in range(after, min(after + 2 * _TRIED, 65536 - SYNC_PORT_OFFSET), 2):
+    for one in range(after, min(after + 2 * 200, 65536 - SYNC_PORT_OFFSET), 2):
         if try_gossip(host, one) is None and try_port(host, one + SYNC_PORT_OFFSET, socket.SOCK_STREAM) is None:
             return one
     return after

@@ -25,8 +25,6 @@ MAX_ADDRESSES = 6
 #: Bytes of the hash at the end, against slips of the hand and of the mouse.
 _CHECKSUM = 4
 _DOMAIN = b"basefs invitation v1\0"
-#: Characters of a token, at most; nothing longer is decoded.
-_MOST = 2048
 _PORT = struct.Struct(">H")
 _EXPIRY = struct.Struct(">I")
 _SPACE = re.compile(r"\s+", re.ASCII)
@@ -89,7 +87,7 @@ class Token:
             raise UsageError(f"that is no invitation: it begins with {PREFIX}, as 'basefs invite' printed it")
         damaged = UsageError("the invitation is damaged or cut off: copy the whole line that 'basefs invite' printed")
         digits = compact[len(PREFIX) :]
-        if len(compact) > _MOST or not digits.isascii():
+        if len(compact) > 2048 or not digits.isascii():
             raise damaged
         try:
             data = base64.b32decode(digits.upper() + "=" * (-len(digits) % 8))

@@ -15,6 +15,7 @@ from basefs.daemon.api.shutdown import ending
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import unused_key
 from basefs.daemon.mounts import Mount
+from basefs.errors import some_of
 from basefs.management.grant import permission
 from basefs.management.list import NONE_HERE, hint_other_home
 from basefs.management.members import clones_in_words, lack_of_room, lag_of, namesakes_in_words
@@ -38,8 +39,6 @@ _OPEN = "open: anyone who can reach the sync port reads everything"
 _CLOSED = "closed: members only"
 #: What a node without a key that is a member can do.  An invitation is for a machine without the filesystem.
 NOT_A_MEMBER = "'basefs grant {name}' on a member lets it in, with what 'basefs keys' prints here"
-#: Names that are listed before the others are only counted.
-_NAMED = 3
 
 
 @click.command(epilog=examples("basefs status", "basefs status etc", "basefs status etc --json"))
@@ -155,10 +154,7 @@ def _apart(member: ClusterMember) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """The first few, and how many more."""
-    found = [printable(name) for name in names]
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return ", ".join(found[:_NAMED]) + more
+    return some_of(map(printable, names))
 
 
 def _contents(name: str, status: Status) -> str:

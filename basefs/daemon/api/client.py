@@ -19,11 +19,6 @@ from basefs.errors import AlreadyRunning, BaseFSError, DaemonError, DamagedLog, 
 
 Answer = TypeVar("Answer")
 
-#: Seconds that a command waits for a daemon that holds the log but does not answer yet.
-START_PATIENCE = 15.0
-#: Seconds that one daemon may take where others are to be asked as well.
-_LOOK_SECONDS = 10.0
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -70,7 +65,8 @@ class FilesystemClient:
 
         Raises `AlreadyRunning` if a daemon that starts or stops does not answer, and what the command raises.
         """
-        deadline = time.monotonic() + START_PATIENCE
+        # A daemon may hold the log and not answer yet.
+        deadline = time.monotonic() + 15.0
         while True:
             try:
                 return self.ask_daemon(request)
@@ -109,7 +105,8 @@ class FilesystemClient:
         pid, point = facts if facts is not None else (None, None)
         try:
             try:
-                answer = self.ask_daemon(request, _LOOK_SECONDS)
+                # Others are to be asked as well.
+                answer = self.ask_daemon(request, 10.0)
             except NotRunning:
                 answer = self.ask(request)
                 return Look(self._name, answer=answer, state="stopped" if facts is None else "dead")

@@ -259,12 +259,6 @@ def _first(
     return nodes[-1]
 
 
-#: Seconds within which members let in a key that was granted a moment ago, also on a busy machine, and seconds between
-#: two attempts.
-_ARRIVES_SECONDS = 5.0
-_AGAIN_SECONDS = 0.5
-
-
 @dataclass(slots=True)
 class Access:
     """How a newcomer is let in; for one arrival.
@@ -291,10 +285,11 @@ class Access:
             result = await self._try(replica, node, progress, limits)
             if result.reason is not Reason.UNKNOWN_KEY or not self.is_invited:
                 return result
-            self._until = min(self._until, loop.time() + _ARRIVES_SECONDS)
+            # Members let in a key that was granted a moment ago, also on a busy machine.
+            self._until = min(self._until, loop.time() + 5.0)
             if loop.time() >= self._until:
                 return result
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(0.5)
 
     async def _try(
         self, replica: Replica, node: NodeAddress, progress: Callable[[Session], None], limits: Limits

@@ -43,10 +43,6 @@ from basefs.replica.replica import Replica
 from basefs.sync.net.tls import Credentials
 from basefs.view.invitations import MAX_MACHINE, READERS, Invitation, free_name, is_invitation
 
-#: Bytes of `/.cluster` in which addresses are looked for.
-_CLUSTER_BYTES = 64 * 1024
-
-
 # -- on a member -------------------------------------------------------------------------------------------------------
 
 
@@ -173,7 +169,7 @@ def _addresses(home: Home, name: str, client: FilesystemClient) -> Iterator[Node
     with contextlib.suppress(BaseFSError):
         content = client.ask(GetVersion("/" + _text(CLUSTER_FILE))).content
         if content is not None:
-            (piece,) = client.ask(ReadContents([ContentPiece(content, 0, _CLUSTER_BYTES)]))
+            (piece,) = client.ask(ReadContents([ContentPiece(content, 0, 64 * 1024)]))
             texts += (piece or b"").decode("utf-8", "replace").split()
     texts += known_peers(home, name)
     for text in texts:

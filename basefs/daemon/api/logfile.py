@@ -18,11 +18,6 @@ from basefs.log.rebuild import Damage
 from basefs.log.repair import repair
 from basefs.log.schema import FORMAT, LOG_FILE
 
-#: Entries whose times are looked at, the newest ones.
-_RECENT = 1000
-#: Seconds by which a time may be ahead: clocks that nobody sets drift by a second a day.
-_AHEAD = 60
-
 
 @dataclass(frozen=True, slots=True)
 class LogCheck:
@@ -87,13 +82,14 @@ class LogFile:
             rows = source.execute(
                 "SELECT data, (SELECT time FROM arrivals WHERE arrivals.seq >= entries.seq ORDER BY seq LIMIT 1) "
                 "FROM entries ORDER BY seq DESC LIMIT ?",
-                (_RECENT,),
+                (1000,),
             )
             for data, arrived in rows:
                 with contextlib.suppress(BaseFSError, TypeError):
                     entry = Entry.decode(data)
                     ahead = entry.made / 10**9 - arrived
-                    if ahead > _AHEAD:
+                    # Clocks that nobody sets drift by a second a day.
+                    if ahead > 60:
                         key = entry.fingerprint.hex()
                         found[key] = max(ahead, found.get(key, 0.0))
         return found

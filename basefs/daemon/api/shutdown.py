@@ -15,17 +15,11 @@ from basefs.daemon.handover import HandOver
 from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import Mount, detach, is_dead, is_own, mount_at, mounts
 from basefs.daemon.users import MountUser, users_of
-from basefs.errors import BaseFSError, DaemonError, MountFailed, NotRunning, UsageError
+from basefs.errors import BaseFSError, DaemonError, MountFailed, NotRunning, UsageError, some_of
 
 #: Seconds until a daemon has closed its log: it publishes what is pending first, which may be thousands of files on a
 #: busy machine.  Serf leaves the cluster afterwards, for which nobody waits but the next daemon.
 STOP_TIMEOUT = 120.0
-#: Seconds after which the wait is explained: an idle node has ended by then, unless others hold a copy of its mount.
-_NOTIFY_AFTER = 1.0
-#: Seconds after which a lazy unmount no longer waits for those who use the mount.
-_LAZY_TIMEOUT = 5.0
-#: Processes that are named before the others are counted.
-_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +112,7 @@ def _detach(mount: Mount, *, lazy: bool) -> list[MountUser]:
         detach(mount.point, lazy=lazy)
     except MountFailed as error:
         here = [user for user in users_of(mount) if not user.elsewhere]
-        raise MountFailed(f"{error}; used by {_listed(here)}" if here else str(error)) from None
+        raise MountFailed(f"{error}; used by {some_of(here)}" if here else str(error)) from None
     return users
 
 
@@ -126,7 +120,7 @@ def ending(mount: Mount) -> str:
     """Why a filesystem that is no longer mounted here has not ended."""
     copies = [user for user in users_of(mount) if user.elsewhere]
     if copies:
-        return f"{_listed(copies)} holds a copy of its mount"
+        return f"{some_of(copies)} holds a copy of its mount"
     return "its daemon ends when the last file that is open in its old mount is closed"
 
 
@@ -139,11 +133,6 @@ def why_running(home: Home, name: str) -> str | None:
     return f"{name} was unmounted and has not ended, process {facts[0]}: {ending(mount)}"
 
 
-def _listed(users: list[MountUser]) -> str:
-    more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
-    return ", ".join(map(str, users[:_NAMED])) + more
-
-
 def _wait_for_end(
     home: Home, name: str, mount: Mount | None, how: Ending, users: list[MountUser] | None, began: float
 ) -> bool:
@@ -152,11 +141,12 @@ def _wait_for_end(
     why = None
     while is_held(directory):
         waited = time.monotonic() - began
-        if how.lazy and waited > min(_LAZY_TIMEOUT, how.timeout):
+        if how.lazy and waited > min(5.0, how.timeout):
             if users:
-                how.warn(f"still used by {_listed(users)}")
+                how.warn(f"still used by {some_of(users)}")
             return False
-        if waited > _NOTIFY_AFTER and why is None and not how.lazy:
+        # An idle node has ended by then, unless others hold a copy of its mount.
+        if waited > 1.0 and why is None and not how.lazy:
             why = "its log tells what it waits for"
             if mount is not None and (users is None or any(user.elsewhere for user in users_of(mount))):
                 why = ending(mount)

@@ -12,19 +12,17 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from basefs.replica.applied import Applied
 
-#: Upper bounds, seconds.  Entries carry whole seconds, so nothing finer can be told.
-BUCKETS = (1, 2, 3, 5, 10, 30, 60, 300, 1800, 3600, 86400)
-
 
 class Convergence:
     """Takes what the replica applies; thread-safe."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        # Seconds.  Entries carry whole ones, so nothing finer can be told.
         self._seconds = Histogram(
             "basefs_convergence_seconds",
             "Arrival of other nodes' entries minus the time that they carry: whole seconds by their clocks, "
             "for a write the time of the file; before its time counts as 0",
-            buckets=BUCKETS,
+            buckets=(1, 2, 3, 5, 10, 30, 60, 300, 1800, 3600, 86400),
             registry=registry,
         )
         self._ahead = Counter(

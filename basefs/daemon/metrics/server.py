@@ -15,11 +15,6 @@ from basefs.daemon.metrics.convergence import Convergence
 from basefs.errors import DaemonError
 from basefs.replica.applied import Applied
 
-#: Connections at a time; more are closed at once.  There is no password, so anybody who reaches the port can open some.
-MAX_CONNECTIONS = 4
-#: Seconds in which a request must have been sent, and an answer taken.
-REQUEST_TIMEOUT = 5.0
-
 
 class MetricsServer:
     """The metrics of one daemon."""
@@ -58,7 +53,8 @@ class MetricsServer:
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = REQUEST_TIMEOUT
+    # Seconds in which a request must have been sent, and an answer taken.
+    timeout = 5.0
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: scrapes are not worth a line each."""
@@ -71,7 +67,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, host: str, port: int) -> None:
         """Raises OSError."""
-        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        # There is no password, so anybody who reaches the port can open some; more are closed at once.
+        self._places = threading.BoundedSemaphore(4)
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, _, _, _, address = found[0]
         super().__init__((str(address[0]), port), _Handler)

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from basefs.errors import AgentError
 from basefs.gossip.binary import OLDEST, find_serf, version_of
 
-#: Seconds that a package manager may take: it may load lists over a slow network first.
-_TIMEOUT = 900.0
-
 
 @dataclass(frozen=True, slots=True)
 class Manager:
@@ -44,6 +41,7 @@ def install(found: Manager) -> str:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     for command in found.commands:
         try:
+            # It may load lists over a slow network first.
             done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -52,7 +50,7 @@ def install(found: Manager) -> str:
                 text=True,
                 errors="replace",
                 env=environment,
-                timeout=_TIMEOUT,
+                timeout=900.0,
                 check=False,
             )
         except (OSError, subprocess.SubprocessError) as error:

@@ -37,12 +37,9 @@ PLATFORMS = {
     "armv7l": "linux_arm",
     "aarch64": "linux_arm",
 }
-#: Bytes of an archive, of the program in it, and of a list of checksums, at the most.  Version 0.8.2 has 3 and 10 MB.
+#: Bytes of an archive, and of the program in it, at the most.  Version 0.8.2 has 3 and 10 MB.
 _MAX_ARCHIVE = 100_000_000
 _MAX_PROGRAM = 200_000_000
-_MAX_LIST = 100_000
-#: Seconds without a byte after which a download is given up.
-_TIMEOUT = 30.0
 _CHUNK = 65536
 
 #: Told how many bytes have come, and how many there will be (`None`: unknown).
@@ -95,7 +92,7 @@ class Release:
             return known.lower()
         name = f"serf_{self.version}_SHA256SUMS"
         with self._open(name) as answer:
-            lines = answer.read(_MAX_LIST).decode("ascii", "replace").splitlines()
+            lines = answer.read(100_000).decode("ascii", "replace").splitlines()
         for line in lines:
             checksum, _, file = line.partition(" ")
             if file.strip() == self.archive:
@@ -124,7 +121,7 @@ class Release:
     def _open(self, name: str) -> Iterator[http.client.HTTPResponse]:
         url = f"{self.url.rstrip('/')}/{self.version}/{name}"
         try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+            with urllib.request.urlopen(url, timeout=30.0) as answer:
                 yield answer
         except urllib.error.HTTPError as error:
             error.close()
