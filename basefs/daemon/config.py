@@ -71,7 +71,7 @@ class Home:
     key         the default private key
     NAME.root.key  the root key of a filesystem that was made here, until it is moved away
     config      settings, see `basefs/daemon/settings.py`
-    identities  what fetched filesystems were the last time, see `basefs/daemon/identities.py`
+    identities  what fetched filesystems were the last time, see `KnownIdentities`
     node        a few random digits that make the node's name its own, and a hash of machine and place that they are for
     """
 

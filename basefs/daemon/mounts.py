@@ -1,9 +1,11 @@
-"""The mounts of this machine: which are ours, which are dead, and taking one away."""
+"""The mounts of this machine: which are ours, which are dead, who uses them, and taking one away."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,3 +96,58 @@ def clear_dead(point: Path) -> None:
     # The kernel may remember what stat(2) tells, but asks for statvfs(2).
     if is_dead(point) and any(mount.point == point for mount in mounts()):
         detach(point, lazy=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MountUser:
+    """A process: its number, its command, and whether it is in another mount namespace."""
+
+    pid: int
+    command: str
+    elsewhere: bool
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.command})" + (" in another mount namespace" if self.elsewhere else "")
+
+
+def users_of(mount: Mount) -> list[MountUser]:
+    """The processes with an open file or a directory in a mount, as far as they may be looked at.
+
+    It does not touch the mount, which may not answer: proc(5) tells the paths.
+    Of another mount namespace with a copy of the mount, at the same place, its first process stands for all.
+    """
+    here = os.readlink("/proc/self/ns/mnt")
+    copies: set[str] = set()
+    found = []
+    for process in _processes():
+        with contextlib.suppress(OSError):
+            namespace = os.readlink(process / "ns/mnt")
+            if namespace == here:
+                uses = int(process.name) != os.getpid() and any(_is_in(path, mount.point) for path in _paths(process))
+            else:
+                uses = namespace not in copies and mount in mounts(process)
+                copies |= {namespace} if uses else set()
+            if uses:
+                found.append(MountUser(int(process.name), _command(process), namespace != here))
+    return found
+
+
+def _processes() -> list[Path]:
+    return sorted((path for path in Path("/proc").iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+
+
+def _paths(process: Path) -> Iterator[str]:
+    """What a process has open, and where it is."""
+    for link in (process / "cwd", process / "root", *(process / "fd").iterdir()):
+        with contextlib.suppress(OSError):
+            yield os.readlink(link)
+    for line in (process / "maps").read_text(errors="surrogateescape").splitlines():
+        yield line.partition("/")[1] + line.partition("/")[2]
+
+
+def _is_in(path: str, point: Path) -> bool:
+    return path == str(point) or path.startswith(f"{point}/")
+
+
+def _command(process: Path) -> str:
+    return (process / "comm").read_text(errors="replace").strip()

@@ -7,30 +7,28 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from basefs.daemon import config
-from basefs.daemon.addresses import Whereabouts, advertised, own_addresses, resolve_bind
+from basefs.daemon.addresses import Whereabouts, advertised, free_pair, own_addresses, resolve_bind, try_gossip
 from basefs.daemon.api.messages import RenewedGossipKey
 from basefs.daemon.asking import asked_key, keep_asking
 from basefs.daemon.config import is_ip, parse_address
-from basefs.daemon.expelled import keep_forgetting, key_tag
 from basefs.daemon.gossipkeys import GossipKeys, KeptKey
 from basefs.daemon.handover import HandOver, lack_of
 from basefs.daemon.lasting import repeat
 from basefs.daemon.membership import Membership
 from basefs.daemon.options import DaemonOptions
-from basefs.daemon.ports import free_pair, try_gossip
 from basefs.errors import AgentError, BaseFSError, UsageError
 from basefs.gossip.account import NAME as SERF_USER
 from basefs.gossip.account import Account
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
-from basefs.gossip.members import PEERS_FILE, TAG_ASK, TAG_KEY, TAG_SYNC, display_names, join_host_port
+from basefs.gossip.members import PEERS_FILE, TAG_ASK, TAG_KEY, TAG_SYNC, Member, Peer, display_names, join_host_port
 from basefs.gossip.service import Gossip
-from basefs.log.keys import SigningKey
+from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
 from basefs.replication.propagation import Propagation
@@ -259,3 +257,53 @@ def _why_not(error: OSError, host: str, port: int, gossip_port: int) -> str:
         return f"{where}: no interface of this machine has this address; 'ip address' lists the addresses"
     other = join_host_port(host, free_pair(host, gossip_port))
     return f"{where}: {os.strerror(error.errno or 0)}; use two free ports, with -b {other}"
+
+
+def key_tag(public: bytes) -> str:
+    """What gossip carries of a raw public key."""
+    return fingerprint_of(public).hex()[:16]
+
+
+class Expelled:
+    """The machines whose keys were revoked, as gossip knows them; members exchange nothing with them any more.
+
+    A session proves which key is at an address.  Another machine may get that address, and fail before this node has
+    met it: gossip shows its key.  Serf knows no key of machines that it has not met since its start, and it starts anew
+    with each gossip key, so what it has shown is remembered by the name of the agent.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
+
+    def lost(
+        self, members: Iterable[Member], peers: Sequence[Peer], expelled_at: Callable[[Address], bytes]
+    ) -> list[Peer]:
+        """Those of the peers that are lost for good.  Call it again and again.
+
+        `members`: as Serf lists them now; `expelled_at`: the revoked raw public key that was proved last at an address,
+        empty if none was.
+        """
+        shown = self._shown | {one.name: one.tags[TAG_KEY] for one in members if one.tags.get(TAG_KEY)}
+        self._shown = {peer.name: shown[peer.name] for peer in peers if peer.name in shown}
+        found = []
+        for peer in peers:
+            key = expelled_at(peer.sync_address) if peer.status == "failed" else b""
+            if key and self._shown.get(peer.name, key_tag(key)) == key_tag(key):
+                found.append(peer)
+        return found
+
+
+async def keep_forgetting(gossip: Gossip, sync: SyncService) -> None:
+    """Forget the machines that were expelled, once Serf has lost them, for ever."""
+    expelled = Expelled()
+
+    async def forget() -> None:
+        for peer in expelled.lost(gossip.members(), gossip.expected, sync.expelled_at):
+            try:
+                await gossip.forget(peer.name)
+            except (AgentError, OSError) as error:
+                log.warning("cannot have the others forget %s: %s", peer.name, error)
+            else:
+                log.info("machine forgotten, its key is no member's any more: %s", peer.name)
+
+    await repeat("forget expelled machines", forget, config.WATCH_SECONDS)

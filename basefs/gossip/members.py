@@ -15,8 +15,8 @@ from typing import Any
 
 from basefs.durable import write_file
 from basefs.errors import RemoteProtocolError
-from basefs.gossip.departures import SETTLED, Claim, PeerState, digest_of
 from basefs.gossip.events import Address
+from basefs.gossip.queries import SETTLED, Claim, PeerState, digest_of
 
 log = logging.getLogger(__name__)
 

@@ -22,16 +22,7 @@ from typing import Any
 from basefs.errors import AgentError, RemoteProtocolError
 from basefs.gossip.binary import find_serf
 from basefs.gossip.client import Client, Subscription
-from basefs.gossip.clocks import ClockReading, decode_reading, encode_time
 from basefs.gossip.config import AgentConfig
-from basefs.gossip.departures import (
-    Claim,
-    PeerState,
-    decode_claims,
-    digest_of,
-    encode_claims,
-    queries,
-)
 from basefs.gossip.events import GossipEvent, decode_event
 from basefs.gossip.joiner import Joiner
 from basefs.gossip.members import (
@@ -53,6 +44,17 @@ from basefs.gossip.members import (
     split_host_port,
 )
 from basefs.gossip.outgoing import Outbox, Pacer
+from basefs.gossip.queries import (
+    Claim,
+    ClockReading,
+    PeerState,
+    decode_claims,
+    decode_reading,
+    digest_of,
+    encode_claims,
+    encode_time,
+    queries,
+)
 from basefs.gossip.rpc import Body
 from basefs.gossip.statsd import SerfTraffic, listen
 from basefs.gossip.supervisor import Supervisor

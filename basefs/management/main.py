@@ -54,7 +54,6 @@ _WORDS = ("help", "version")
 _ROOMS = {
     "doctor": "doctor.command",
     "import": "import_",
-    "resources": "resources.command",
 }
 
 

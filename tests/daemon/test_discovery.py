@@ -13,7 +13,7 @@ import dns.resolver
 import dns.rrset
 import pytest
 
-from basefs.daemon.discovery import find_nodes
+from basefs.daemon.api.creation import find_nodes
 from basefs.errors import UsageError
 
 ZONE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from basefs.daemon.expelled import Expelled, key_tag
+from basefs.daemon.network import Expelled, key_tag
 from basefs.gossip.events import Address
 from basefs.gossip.members import TAG_KEY, Member, Peer
 from tests.support.helpers import ALICE, BOB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from basefs.errors import RemoteProtocolError
-from basefs.gossip.clocks import ClockReading, decode_reading, encode_time
+from basefs.gossip.queries import ClockReading, decode_reading, encode_time
 
 
 def test_an_answer_is_taken_for_the_middle_of_the_waiting() -> None:

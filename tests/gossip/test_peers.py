@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from basefs.errors import RemoteProtocolError
-from basefs.gossip.departures import MAX_CLAIMS, Claim, PeerState, decode_claims, digest_of, queries
 from basefs.gossip.members import MAX_AHEAD, MAX_PEERS, Peer, PeerBook
+from basefs.gossip.queries import MAX_CLAIMS, Claim, PeerState, decode_claims, digest_of, queries
 
 
 def test_addresses_survive_and_the_last_seen_comes_first(tmp_path: Path) -> None:

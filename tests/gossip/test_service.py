@@ -16,10 +16,10 @@ import pytest
 from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
 from basefs.gossip.client import Client
-from basefs.gossip.clocks import encode_time
 from basefs.gossip.events import MAX_BLOCK, MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.members import Member, display_names, namesakes
 from basefs.gossip.outgoing import QUEUE_HIGH, RATE_MAX, RATE_MIN, Pacer
+from basefs.gossip.queries import encode_time
 from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, config_for, nodes, random_entry, run, until
 from tests.support.patience import DEADLINE
 from tests.support.ports import free_port

@@ -104,7 +104,7 @@ def test_a_name_whose_records_list_nodes(cli: Cli, remote: Local, unused: str, m
     """They are tried one after another; `tests/daemon/test_discovery.py` asks a real name server."""
     with served(remote.replica) as address:
         records = [b"v=spf1 -all", b"basefs=" + unused.encode(), b"basefs=" + address.encode()]
-        monkeypatch.setattr("basefs.daemon.discovery._records", lambda host, resolver: records)
+        monkeypatch.setattr("basefs.daemon.api.creation._records", lambda host, resolver: records)
         code, out, err = cli.run("get", "conf", "cluster.example", "--json")
     assert code == 0 and err.startswith(f"{unused}: cannot reach ") and err.endswith("; trying the next\n")
     assert json.loads(out)["identity"] == remote.replica.identity.hex()

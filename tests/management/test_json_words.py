@@ -28,7 +28,7 @@ from basefs.daemon.serf.program import InstalledSerf
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions, Quota
 from basefs.management import main
-from basefs.management.resources.rates import COLUMNS
+from basefs.management.resources import COLUMNS
 from tests.management.test_commands import WITHOUT_JSON
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, CAROL, path

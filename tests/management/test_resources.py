@@ -6,7 +6,7 @@ import csv
 import json
 import subprocess
 
-from basefs.management.resources.rates import COLUMNS
+from basefs.management.resources import COLUMNS
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
 from tests.support.node import COMMAND, Node

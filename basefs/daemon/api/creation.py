@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import shutil
 import socket
@@ -16,14 +17,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
-from basefs.daemon.discovery import find_nodes
+import dns.exception
+import dns.resolver
+
+from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress, is_ip, parse_address
 from basefs.daemon.gossipkeys import KeptKey, SignedKey
 from basefs.daemon.handover import HandOver
-from basefs.daemon.identities import KnownIdentities
 from basefs.daemon.keyfiles import KeyFile, default_keys, ensure_default_key, keep_key
 from basefs.daemon.lock import is_held
-from basefs.durable import sync_directory
+from basefs.durable import sync_directory, write_file
 from basefs.errors import AlreadyRunning, BaseFSError, Exists, PeerUnreachable, UsageError, WrongFilesystem
 from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.extensions import MAX_RECOVERY_KEYS, RecoveryKeys
@@ -35,6 +37,8 @@ from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import Session, SessionContext, sync_with
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.wire.limits import DEFAULT_LIMITS, NEWCOMER_LIMITS, Limits
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,3 +377,76 @@ async def _sync_until_equal(
         replica.review_needs(at_once=True)
         if (result.equal and not replica.missing_blocks(1)) or not result.counters.accepted:
             return result.equal
+
+
+#: Lines of a name and an identity in hex.
+_FILE = "identities"
+
+
+class KnownIdentities:
+    """What a name meant the last time, so that another filesystem is noticed (trust on first use)."""
+
+    def __init__(self, home: Home) -> None:
+        self._path = home.path / _FILE
+
+    def get(self, name: str) -> bytes | None:
+        """The identity of the filesystem that was last fetched under a name; `None` if none was."""
+        return self._read().get(name)
+
+    def remember(self, name: str, identity: bytes) -> None:
+        """Note what a name means from now on.  Raises OSError."""
+        known = self._read()
+        if known.get(name) == identity:
+            return
+        known[name] = identity
+        write_file(self._path, "".join(f"{name} {known[name].hex()}\n" for name in sorted(known)).encode())
+
+    def _read(self) -> dict[str, bytes]:
+        """What is no such line is left out: without the file a name is only as unknown as it was at first."""
+        known = {}
+        with contextlib.suppress(OSError):
+            for line in self._path.read_text(errors="replace").splitlines():
+                name, _, digits = line.partition(" ")
+                with contextlib.suppress(ValueError):
+                    identity = bytes.fromhex(digits)
+                    if len(identity) == HASH_SIZE:
+                        known[name] = identity
+        return known
+
+
+_PREFIX = b"basefs="
+
+
+def find_nodes(text: str, resolver: dns.resolver.Resolver | None = None) -> list[NodeAddress]:
+    """The nodes that `HOST[:PORT]` stands for: those that its TXT records name, or else the host itself.
+
+    Args:
+        text: as a user types it.  The port is that of the host; a record may name another one.
+        resolver: whom to ask; by default the system's name servers.
+
+    Raises `UsageError` for what is no address.  A name server that does not answer leaves the host itself, which may be
+    known otherwise (`/etc/hosts`).
+    """
+    address = parse_address(text)
+    if is_ip(address.host):
+        return [address]
+    host, port = address
+    found = []
+    for record in _records(host, resolver):
+        if record.startswith(_PREFIX):
+            try:
+                found.append(parse_address(record[len(_PREFIX) :].decode("utf-8", "replace"), port))
+            except UsageError as error:
+                log.warning("ignoring a TXT record of %s: %s", host, error)
+    return list(dict.fromkeys(found)) or [address]
+
+
+def _records(host: str, resolver: dns.resolver.Resolver | None) -> list[bytes]:
+    try:
+        asked = resolver or dns.resolver.Resolver()
+        answer = asked.resolve(host, "TXT", lifetime=5.0)
+    except dns.exception.DNSException as error:
+        log.debug("no TXT records of %s: %s", host, error)
+        return []
+    # A record of over 255 bytes comes in pieces.
+    return sorted(b"".join(data.strings) for data in answer)

@@ -23,8 +23,7 @@ from basefs.daemon.api.messages import (
     SettledConflict,
     TreeRow,
 )
-from basefs.daemon.api.plans import path_changes
-from basefs.daemon.api.versions import find_entry, sequence_of
+from basefs.daemon.api.versions import find_entry, path_changes, sequence_of
 from basefs.errors import NotFound, NotPermitted, UsageError
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint

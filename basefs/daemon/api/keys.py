@@ -24,7 +24,7 @@ from basefs.daemon.api.messages import (
     RevokeKey,
     RevokeOutcome,
 )
-from basefs.daemon.api.plans import path_changes
+from basefs.daemon.api.versions import path_changes
 from basefs.daemon.keyfiles import signing_key
 from basefs.daemon.share import Share, assemble
 from basefs.errors import Exists, NotFound, NotPermitted, UsageError, suggestion

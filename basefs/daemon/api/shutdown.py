@@ -13,8 +13,7 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.handover import HandOver
 from basefs.daemon.lock import is_held
-from basefs.daemon.mounts import Mount, detach, is_dead, is_own, mount_at, mounts
-from basefs.daemon.users import MountUser, users_of
+from basefs.daemon.mounts import Mount, MountUser, detach, is_dead, is_own, mount_at, mounts, users_of
 from basefs.errors import BaseFSError, DaemonError, MountFailed, NotRunning, UsageError, some_of
 
 #: Seconds until a daemon has closed its log: it publishes what is pending first, which may be thousands of files on a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import hexdigits
 
 from basefs.daemon.api.messages import (
@@ -26,6 +26,8 @@ from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.history import Revision, Survey
 from basefs.view.states import Kind, State
+from basefs.view.supposing import Difference
+from basefs.view.tree import Node
 
 
 def find_entry(replica: Replica, prefix: str) -> EntryHash:
@@ -182,3 +184,12 @@ def _is_same(before: Version | None, after: Version | None) -> bool:
 
 def _look(version: Version) -> tuple[object, ...]:
     return version.kind, version.mode, version.owner, version.mtime, version.target, version.content
+
+
+def path_changes(changed: Sequence[Difference]) -> list[PathVersions]:
+    """The paths that a plan changes, those above first."""
+    return [PathVersions(to_text(change.path), _version(change.before), _version(change.after)) for change in changed]
+
+
+def _version(node: Node | None) -> Version | None:
+    return None if node is None else version_of(node.state, node.outcome.tips[0])

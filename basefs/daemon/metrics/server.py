@@ -10,8 +10,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
-from basefs.daemon.metrics.collector import DaemonCollector
-from basefs.daemon.metrics.convergence import Convergence
+from basefs.daemon.metrics.collector import Convergence, DaemonCollector
 from basefs.errors import DaemonError
 from basefs.replica.applied import Applied
 

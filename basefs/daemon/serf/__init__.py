@@ -1,5 +1,5 @@
 """The Serf program: whether a suitable one is installed, and installing one.
 
-`program` has the surface, `packages` uses the package manager of the system, and `release` downloads and verifies a
-release of its makers.
+`program` has the surface and uses the package manager of the system, `release` downloads and verifies a release of its
+makers.
 """

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import psutil
 
+from basefs.daemon.addresses import free_pair, try_port
 from basefs.daemon.api.probing import signing_trouble
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress
-from basefs.daemon.ports import free_pair, try_port
 from basefs.daemon.serf.program import find_problem
 from basefs.daemon.settings import Settings
 from basefs.errors import UsageError

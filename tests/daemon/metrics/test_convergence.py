@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from basefs.daemon.metrics.convergence import Convergence
+from basefs.daemon.metrics.collector import Convergence
 from basefs.log.entries import Action
 from basefs.replica.applied import Applied
 from tests.support.helpers import BIRTH, ROOT_KEY, genesis

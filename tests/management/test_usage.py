@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from basefs.management.resources.usage import usage_of
+from basefs.management.resources import usage_of
 from tests.support.wait import wait_until
 
 #: Uses 20 files, 5 threads, 50 MB and 0.3 s of a core when it is told to.

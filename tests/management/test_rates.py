@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from basefs.management.resources.rates import COLUMNS, Reading, row_between
-from basefs.management.resources.usage import Usage
+from basefs.management.resources import COLUMNS, Reading, Usage, row_between
 
 
 def usage(cpu: float, *, pid: int = 1, switches: int = 0) -> Usage:

@@ -1,4 +1,4 @@
-"""What nodes tell each other of peers that Serf does not list: a query, and its answers.
+"""The queries of this filesystem, and their answers: which peers are missed, and the time of all nodes.
 
 Serf forgets within a day that a member has left, tells a node that joins nothing of it, and never tells that a machine
 has returned under another agent name.  So a node that was off meanwhile asks for the peers that it misses, and a node
@@ -75,3 +75,36 @@ def queries(claims: Sequence[Claim]) -> Iterator[bytes]:
     """The payloads in which all of these claims travel."""
     for start in range(0, len(claims), MAX_CLAIMS):
         yield encode_claims(claims[start : start + MAX_CLAIMS])
+
+
+#: UNIX seconds.
+_TIME = struct.Struct(">d")
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The clock of another node.  Nothing depends on it; it helps people find a wrong clock.  Answers are not signed.
+
+    Attributes:
+        name: of the node.
+        offset: seconds that it is ahead of ours, negative if it is behind.
+        doubt: by how many seconds that may be wrong: half of the time from the question to the answer.
+    """
+
+    name: str
+    offset: float
+    doubt: float
+
+
+def encode_time(now: float) -> bytes:
+    """The answer to the query: UNIX seconds."""
+    return _TIME.pack(now)
+
+
+def decode_reading(name: str, payload: bytes, asked: float, answered: float) -> ClockReading:
+    """The reading in an answer; `asked` and `answered` by our clock, UNIX seconds.  Raises RemoteProtocolError."""
+    if len(payload) != _TIME.size:
+        raise RemoteProtocolError(f"{name} answered the question for its time with {len(payload)} bytes")
+    (theirs,) = _TIME.unpack(payload)
+    doubt = (answered - asked) / 2
+    return ClockReading(name, theirs - (asked + doubt), doubt)
