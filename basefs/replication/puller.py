@@ -11,7 +11,7 @@ from basefs.gossip.connect import probe
 from basefs.replication.scheduler import Pull, PullScheduler, Why
 from basefs.sync.net.peers import Address
 from basefs.sync.net.service import SyncService
-from basefs.sync.net.transport import CONNECT_TIMEOUT, patience
+from basefs.sync.net.transport import patience
 from basefs.sync.session.result import Result
 from basefs.sync.session.states import Phase
 
@@ -140,7 +140,7 @@ class Puller:
         Sessions have few places, and one that is not answered keeps its place for seconds: half a cluster that is cut
         off would leave none for the other half.
         """
-        timeout = patience(CONNECT_TIMEOUT, self._sync.neighbours.longest_round_trip)
+        timeout = patience(self._sync.neighbours.longest_round_trip)
         if await self._takes_connections(*peer, timeout) is not None:
             self._scheduler.news(peer, Why.LOST.value, self._loop.time())
         elif self._scheduler.is_lost(peer):

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from basefs.log.hashes import BlockHash
-from basefs.sync.net.peers import MAX_KEYS, Address
+from basefs.sync.net.peers import Address
 from basefs.sync.session.inflight import CONTENTS_SECONDS, PATIENCE
+from basefs.sync.session.recent import Recent
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
 
@@ -160,7 +161,7 @@ class PullScheduler:
         self._running: dict[Address, _Running] = {}
         self._opening: set[Address] = set()
         self._refused: dict[Address, float] = {}
-        self._met: dict[Address, float] = {}
+        self._met: Recent[Address, float] = Recent()
         self._lost: dict[Address, float] = {}
         #: The peers with a gap, since when one of them waits, and not before when.
         self._gaps: dict[Address, None] = {}
@@ -273,10 +274,7 @@ class PullScheduler:
 
     def _meet(self, peer: Address, now: float) -> None:
         """There was a session, or an attempt: a peer that never answers would otherwise always be the most urgent."""
-        self._met.pop(peer, None)
         self._met[peer] = now
-        if len(self._met) > MAX_KEYS:
-            del self._met[next(iter(self._met))]
 
     def _seek(self, now: float, sessions: Sessions) -> None:
         """Some of a content may be missing."""

@@ -34,7 +34,7 @@ from basefs.log.keys import SigningKey, parse_public_key
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
 from basefs.sync.net.tls import Credentials
-from basefs.sync.net.transport import Session, SessionContext, sync_with
+from basefs.sync.net.transport import Session, SessionContext, hang_up, sync_with
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.wire.limits import DEFAULT_LIMITS, NEWCOMER_LIMITS, Limits
 
@@ -346,10 +346,6 @@ def fetch_all(
 
 async def _identity_at(node: NodeAddress, access: Access) -> bytes:
     """The identity of the filesystem of a node: it says that to a newcomer only."""
-
-    def hang_up(session: Session) -> None:
-        if session.greeted:
-            session.end(Reason.ENOUGH)
 
     with (
         tempfile.TemporaryDirectory() as directory,

@@ -17,7 +17,7 @@ from basefs.log.hashes import ZERO_HASH
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.replica import Replica
 from basefs.sync.net.tls import Credentials, Refused
-from basefs.sync.net.transport import Session, SessionContext, sync_with
+from basefs.sync.net.transport import SessionContext, hang_up, sync_with
 from basefs.sync.session.result import Reason, Result
 
 
@@ -78,10 +78,6 @@ async def greet(
 
 
 async def _greet(address: NodeAddress, credentials: Credentials | None, patience: float) -> Result | None:
-    def hang_up(session: Session) -> None:
-        if session.greeted:
-            session.end(Reason.ENOUGH)
-
     port = address.port + SYNC_PORT_OFFSET
     with (
         tempfile.TemporaryDirectory() as directory,

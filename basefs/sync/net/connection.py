@@ -27,10 +27,6 @@ _RTT = 68
 _MIN_RTT = 148
 #: Bytes written at once, and kept for who reads.
 CHUNK = 64 * 1024
-#: Bytes read at once, as many as one read of the kernel's brings: what waits is given to the log together.
-_READ = 256 * 1024
-#: Of a connection over which nothing has come back yet.
-_UNKNOWN = 0xFFFFFFFF
 #: The option of linux/tcp.h for the longest time-out, in milliseconds (Linux 6.15); Python has no name for it.
 _TCP_RTO_MAX_MS = 44
 #: Seconds, and round trips, after which the kernel sends again what was not acknowledged, however often that was in
@@ -39,8 +35,6 @@ _TCP_RTO_MAX_MS = 44
 #: everything twice.
 RETRY_SECONDS = 1.0
 ROUND_TRIPS = 3
-#: The longest that the kernel allows.
-_RETRY_AT_MOST = 120.0
 
 _OPEN = encode(Refuse(Refusal.TLS, "this filesystem is open: no TLS"))
 _CLOSED = encode(Refuse(Refusal.TLS, "this filesystem is closed: TLS, and members only"))
@@ -48,7 +42,8 @@ _CLOSED = encode(Refuse(Refusal.TLS, "this filesystem is closed: TLS, and member
 
 def retry_after(round_trip: float) -> float:
     """Seconds after which to send again what was not acknowledged, at the latest, where a round trip takes so long."""
-    return min(max(RETRY_SECONDS, ROUND_TRIPS * round_trip), _RETRY_AT_MOST)
+    # The kernel allows no more than two minutes.
+    return min(max(RETRY_SECONDS, ROUND_TRIPS * round_trip), 120.0)
 
 
 class Connection:
@@ -187,7 +182,8 @@ class Connection:
 
     async def _read_some(self, seconds: float | None) -> bytes | None:
         try:
-            return await within(seconds, self._reader.read(_READ))
+            # As many as one read of the kernel's brings: what waits is given to the log together.
+            return await within(seconds, self._reader.read(256 * 1024))
         except asyncio.TimeoutError:
             # The kernel's time-out of a connection is the same error.
             return None if self._reader.exception() is None else b""
@@ -291,4 +287,5 @@ class Connection:
         if len(info) < _MIN_RTT + 4:
             return 0.0, 0.0
         shortest, latest = (struct.unpack_from("=I", info, place)[0] for place in (_MIN_RTT, _RTT))
-        return 0.0 if shortest == _UNKNOWN else shortest / 1e6, latest / 1e6
+        # Of a connection over which nothing has come back yet.
+        return 0.0 if shortest == 0xFFFFFFFF else shortest / 1e6, latest / 1e6

@@ -10,12 +10,6 @@ import ipaddress
 from collections.abc import Mapping
 from typing import NewType
 
-#: Bytes of an IPv4 or IPv6 address that are one address, and those that are the network around it: one machine can have
-#: all addresses of an IPv6 /64, and one customer those of a /24 or /48.
-_ADDRESS_BYTES = {4: 4, 6: 8}
-_NETWORK_BYTES = {4: 3, 6: 6}
-
-
 #: The name of a party; only this module makes any.
 Party = NewType("Party", str)
 
@@ -50,4 +44,5 @@ def prefixes_of(host: str) -> tuple[bytes, bytes]:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     raw = address.packed
-    return raw[: _ADDRESS_BYTES[address.version]], raw[: _NETWORK_BYTES[address.version]]
+    # One machine can have all addresses of an IPv6 /64, and one customer those of a /24 or /48.
+    return raw[: {4: 4, 6: 8}[address.version]], raw[: {4: 3, 6: 6}[address.version]]

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, fields
 from typing import Protocol
 
 from basefs.log.interface import Digest
 from basefs.sync.net.parties import Party
+from basefs.sync.session.recent import Recent
 from basefs.sync.session.result import Reason, Result, SessionCounters
 
 #: Where a peer accepts sessions: host and port.
 Address = tuple[str, int]
 
-#: Seconds of the first ban, which makes flooding pointless.
-FIRST_BAN = 5.0
 #: Seconds of the longest ban, reached with the eleventh offence in a row.
 LONGEST = 3600.0
-#: Seconds in which the second line of a kind is not logged; doubles like a ban.
-FIRST_SILENCE = 10.0
-#: Sessions that one party may begin a second, and at once.  Thirty nodes behind one address begin six, one each in five
-#: seconds; comparing equal logs costs 1 ms.
-BEGINNINGS = 10.0
-BEGINNINGS_AT_ONCE = 60
-#: Keys remembered, about 200 bytes each, of bans, of lines in the log and of beginnings: beyond that the one of the
-#: oldest ban, line or beginning is forgotten, also where the ban has not ended.
-MAX_KEYS = 4096
 
 
 @dataclass(slots=True)
@@ -44,11 +33,11 @@ class _Intervals:
     An offence during a running interval does not extend it.
     """
 
-    def __init__(self, first: float, longest: float, max_keys: int) -> None:
+    def __init__(self, first: float, longest: float, most: int) -> None:
+        """`most`: keys remembered; beyond that the oldest interval is forgotten, also where it has not ended."""
         self._first = first
         self._longest = longest
-        self._max_keys = max_keys
-        self._found: OrderedDict[object, _Interval] = OrderedDict()
+        self._found: Recent[object, _Interval] = Recent(most)
 
     def __len__(self) -> int:
         """Keys remembered."""
@@ -64,14 +53,12 @@ class _Intervals:
         running = self.running(key, now)
         if running is not None:
             return running
-        old = self._found.pop(key, None)
+        old = self._found.get(key)
         if old is None or now >= old.until + self._longest:
             length = self._first
         else:
             length = min(2 * old.length, self._longest)
         self._found[key] = new = _Interval(now + length, length)
-        while len(self._found) > self._max_keys:
-            self._found.popitem(last=False)
         return new
 
     def asked(self, key: object) -> int:
@@ -83,8 +70,9 @@ class _Intervals:
 class PenaltyBox:
     """Bans: by key, or by endpoint where no key was proved."""
 
-    def __init__(self, first: float = FIRST_BAN, longest: float = LONGEST, max_keys: int = MAX_KEYS) -> None:
-        self._bans = _Intervals(first, longest, max_keys)
+    def __init__(self, first: float = 5.0, longest: float = LONGEST, most: int = 4096) -> None:
+        """Seconds of the first ban, which makes flooding pointless, and of the longest; `most`: parties remembered."""
+        self._bans = _Intervals(first, longest, most)
 
     def punish(self, who: Party, now: float) -> float:
         """Ban a party, longer than the last time, unless it is banned.  Returns the seconds of the ban."""
@@ -103,37 +91,38 @@ class PenaltyBox:
 class Pace:
     """How often each key may begin something: a number at once, then evenly (a leaky bucket for each)."""
 
-    def __init__(
-        self, a_second: float = BEGINNINGS, at_once: int = BEGINNINGS_AT_ONCE, max_keys: int = MAX_KEYS
-    ) -> None:
+    def __init__(self, a_second: float = 10.0, at_once: int = 60, most: int = 4096) -> None:
+        """`most`: keys remembered.
+
+        The defaults are for sessions: thirty nodes behind one address begin six a second, one each in five seconds, and
+        comparing equal logs costs 1 ms.
+        """
         self._step = 1 / a_second
         self._slack = (at_once - 1) * self._step
-        self._max_keys = max_keys
         #: When the next beginning of a key would be due, were they all even.
-        self._due: OrderedDict[object, float] = OrderedDict()
+        self._due: Recent[object, float] = Recent(most)
 
     def delay(self, key: object, now: float) -> float:
         """Count a beginning; returns the seconds that it has to wait."""
-        due = max(self._due.get(key, now), now)
-        self._set(key, due + self._step)
-        return max(due - self._slack - now, 0.0)
+        wait = self.wait(key, now)
+        self._due[key] = max(self._due.get(key, now), now) + self._step
+        return wait
+
+    def wait(self, key: object, now: float) -> float:
+        """The seconds that a beginning would have to wait."""
+        return max(self._due.get(key, now) - self._slack - now, 0.0)
 
     def rest(self, key: object, now: float, seconds: float) -> None:
         """Have the next beginning wait for so long, if it does not wait longer anyway."""
-        self._set(key, max(self._due.get(key, now), now + self._slack + seconds))
-
-    def _set(self, key: object, due: float) -> None:
-        self._due.pop(key, None)
-        self._due[key] = due
-        while len(self._due) > self._max_keys:
-            self._due.popitem(last=False)
+        self._due[key] = max(self._due.get(key, now), now + self._slack + seconds)
 
 
 class Throttle:
     """Which of many equal log lines to write."""
 
-    def __init__(self, first: float = FIRST_SILENCE, longest: float = LONGEST, max_keys: int = MAX_KEYS) -> None:
-        self._silences = _Intervals(first, longest, max_keys)
+    def __init__(self, first: float = 10.0, longest: float = LONGEST) -> None:
+        """Seconds in which the second line of a kind is not written, and the most; they double like a ban."""
+        self._silences = _Intervals(first, longest, 4096)
 
     def allow(self, key: object, now: float) -> int | None:
         """None if the line should not be written; otherwise how many were left out since the last one."""
@@ -157,18 +146,18 @@ FRESH_SECONDS = 1.75
 #: Seconds for which entries may be on their way to a peer that counts as in step.  Both are less than the 2 s of
 #: docs/operations.md by what a command takes to print.
 ON_THE_WAY_SECONDS = 1.0
-#: Logs remembered, some 200 bytes each: more than a peer falls behind within hours of ordinary work.  Of one that is
-#: farther behind only the numbers of entries tell something.
-MAX_PAST = 4096
 
 
 class LogPast:
     """The logs that this node has had lately, and when each of them grew.  May be used in any thread."""
 
-    def __init__(self, most: int = MAX_PAST) -> None:
-        self._most = most
+    def __init__(self, most: int = 4096) -> None:
+        """`most`: logs remembered: more than a peer falls behind within hours of ordinary work.
+
+        Of one that is farther behind only the numbers of entries tell something.
+        """
         self._current: Digest | None = None
-        self._left: OrderedDict[Digest, float] = OrderedDict()
+        self._left: Recent[Digest, float] = Recent(most)
         self._lock = threading.Lock()
 
     def note(self, log: Digest, now: float) -> None:
@@ -179,10 +168,7 @@ class LogPast:
                 return
             if self._current is not None:
                 # A content that arrives again after a pause brings an earlier hash back.
-                self._left.pop(self._current, None)
                 self._left[self._current] = now
-                if len(self._left) > self._most:
-                    self._left.popitem(last=False)
             self._current = log
 
     def left(self, log: Digest) -> float | None:
@@ -283,7 +269,7 @@ class Contacts:
 
     def __init__(self) -> None:
         self.past = LogPast()
-        self._found: dict[Address, Contact] = {}
+        self._found: Recent[Address, Contact] = Recent()
 
     def get(self, address: Address) -> Contact:
         """What is known of a peer; nothing if there was no session with it."""
@@ -295,10 +281,7 @@ class Contacts:
         return self.get(address).lag(ours, self.past, now)
 
     def _of(self, address: Address) -> Contact:
-        contact = self._found.pop(address, None) or Contact()
-        self._found[address] = contact
-        if len(self._found) > MAX_KEYS:
-            del self._found[next(iter(self._found))]
+        self._found[address] = contact = self._found.get(address) or Contact()
         return contact
 
     def told(self, address: Address, theirs: Digest, ours: Digest, now: float, asked_at: float | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -16,12 +16,13 @@ from basefs.log.interface import LogState
 from basefs.sync.net.connection import CHUNK, Connection
 from basefs.sync.net.keys import answer_keys
 from basefs.sync.net.parties import Party
-from basefs.sync.net.peers import MAX_KEYS, Address
+from basefs.sync.net.peers import Address
 from basefs.sync.net.places import Places
 from basefs.sync.net.strangers import HANDSHAKE_SECONDS, Strangers
 from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
 from basefs.sync.net.transport import Keeper, Session, SessionContext, core_of
 from basefs.sync.session.push import Notice
+from basefs.sync.session.recent import Recent
 from basefs.sync.session.result import Result
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
@@ -29,14 +30,6 @@ from basefs.sync.wire.messages import Refusal, Refuse
 from basefs.tasks import within
 
 log = logging.getLogger(__name__)
-
-#: Those of one host, or key, that are turned away with a reason at once; the next are cut off, which costs least.
-_TOLD_PER_PARTY = 4
-#: Handshakes at once of an address at which a member has proved its key before: several nodes may share it.
-_RETURNING_PER_ADDRESS = 4
-#: Loop turns until an accepted connection has its task.  Closing the server earlier would leak the connection
-#: (python/cpython issue 109564).
-_ACCEPTING = 5
 
 
 class SyncServer:
@@ -72,7 +65,7 @@ class SyncServer:
         self._places: Places[Connection] = Places(max_sessions, self._shared.per_party, is_known, self._shared.rng)
         self._strangers = Strangers(rng=self._shared.rng)
         #: Where members have proved their keys, the oldest first: strangers elsewhere do not keep them out.
-        self._met: OrderedDict[str, None] = OrderedDict()
+        self._met: Recent[str, None] = Recent()
         #: Those of them that prove one again.
         self._returning: Counter[str] = Counter()
         #: The keys of members that exchange the gossip key.
@@ -102,7 +95,9 @@ class SyncServer:
             return
         for listening in self._server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(_ACCEPTING):
+        # Loop turns until an accepted connection has its task.  Closing the server earlier would leak the connection
+        # (python/cpython issue 109564).
+        for _ in range(5):
             await asyncio.sleep(0)
         self._server.close()
         tasks = list(self._tasks)
@@ -171,7 +166,8 @@ class SyncServer:
 
     async def _meet(self, host: str, connection: Connection, credentials: Credentials) -> bool:
         """Find out who is on the other side; False for a stranger, which learns nothing but that it is one."""
-        if host in self._met and self._returning[host] < _RETURNING_PER_ADDRESS:
+        # Several nodes may share it.
+        if host in self._met and self._returning[host] < 4:
             self._returning[host] += 1
             try:
                 return await self._shake(host, connection, credentials)
@@ -204,10 +200,7 @@ class SyncServer:
                 # Unread, what it has sent would reset the connection, and it might never see the reason.
                 await within(self._shared.timing.grace, connection.throw_away(CHUNK))
             return False
-        self._met.pop(host, None)
         self._met[host] = None
-        if len(self._met) > MAX_KEYS:
-            del self._met[next(iter(self._met))]
         return True
 
     async def _exchange_keys(self, who: Party, key: bytes, connection: Connection) -> None:
@@ -222,8 +215,8 @@ class SyncServer:
             self._exchanging.discard(key)
 
     async def _turn_away(self, who: Party, refuse: Refuse, connection: Connection) -> None:
-        """Tell why and close; not even that if there are many to be told."""
-        if len(self._tasks) > 4 * self._max_sessions or self._told[who] >= _TOLD_PER_PARTY:
+        """Tell why and close; not even that if there are many to be told, which costs least."""
+        if len(self._tasks) > 4 * self._max_sessions or self._told[who] >= 4:
             connection.abort()
             return
         self._told[who] += 1

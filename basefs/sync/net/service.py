@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -17,7 +16,6 @@ from basefs.sync.net.neighbours import NeighbourSet
 from basefs.sync.net.parties import Party
 from basefs.sync.net.peers import (
     FRESH_SECONDS,
-    MAX_KEYS,
     ON_THE_WAY_SECONDS,
     Address,
     Contact,
@@ -26,7 +24,8 @@ from basefs.sync.net.peers import (
     Traffic,
 )
 from basefs.sync.net.server import SyncServer
-from basefs.sync.net.transport import CONNECT_TIMEOUT, Session, SessionContext, patience, sync_with
+from basefs.sync.net.transport import Session, SessionContext, hang_up, patience, sync_with
+from basefs.sync.session.recent import Recent
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase, Role
 
@@ -46,21 +45,11 @@ _TURNED_AWAY = frozenset(
 
 #: Seconds in which a peer should answer: a person waits for it.
 ANSWER_SECONDS = 1.0
-#: Seconds that a node which stops waits until a peer has everything, and how many peers it asks.  Small changes arrive
+#: Seconds that a node which stops waits until a peer has everything.  Small changes arrive
 #: within a round trip; a large file that was saved a moment ago may have to wait until this node is back.
 HAND_OVER_SECONDS = 3.0
-_HAND_OVER_PEERS = 3
-#: Missing blocks that are looked at to decide whether to ask another peer.
-_SOUGHT = 256
-#: Seconds between two questions to a peer, and questions at once.
+#: Seconds between two questions to a peer.
 _ASK_AGAIN = 0.1
-_ASKED_AT_ONCE = 128
-
-
-def _hang_up(session: Session) -> None:
-    """End a session as soon as the peer has told of its log."""
-    if session.greeted:
-        session.end(Reason.ENOUGH)
 
 
 class Listener(Protocol):
@@ -108,7 +97,7 @@ class SyncService:
         self._trusting = asyncio.Lock()
         #: Addresses at which a node of this filesystem has answered, the one met longest ago first, and when, in UNIX
         #: seconds, since other clocks stand while the machine sleeps: 0 where it was in an earlier run.
-        self._met: OrderedDict[Address, float] = OrderedDict()
+        self._met: Recent[Address, float] = Recent()
         #: Backoff before the next call of any other address.
         self._unmet = PenaltyBox(*self._shared.timing.unmet)
         #: The sessions that this node opened and that move something, by peer.
@@ -173,7 +162,7 @@ class SyncService:
         """Some peers that answer: those of standing sessions, if there are any."""
         answering = [peer for peer in peers if not self.contact(peer).away and self.banned_for(peer) is None]
         standing = set(self.standing)
-        return sorted(answering, key=lambda peer: peer not in standing)[:_HAND_OVER_PEERS]
+        return sorted(answering, key=lambda peer: peer not in standing)[:3]
 
     def _may_take(self, peer: Address) -> bool:
         """Whether a peer has, or had when it was asked last, room for what it lacks."""
@@ -218,7 +207,7 @@ class SyncService:
                 self._state,
                 *address,
                 own_port=self.port,
-                connect_timeout=patience(CONNECT_TIMEOUT, self.neighbours.longest_round_trip),
+                connect_timeout=patience(self.neighbours.longest_round_trip),
                 progress=lambda session: self._progress(address, session),
                 keeper=keeper,
                 shared=self._shared,
@@ -253,18 +242,12 @@ class SyncService:
 
     def meet(self, address: Address) -> None:
         """Somebody of this filesystem is at an address, as a session has shown."""
-        self._meet(address, time.time())
+        self._met[address] = time.time()
 
     def remember(self, addresses: Iterable[Address]) -> None:
         """Nodes of this filesystem were at these addresses in an earlier run."""
         for address in addresses:
-            self._meet(address, 0.0)
-
-    def _meet(self, address: Address, now: float) -> None:
-        self._met[address] = now
-        self._met.move_to_end(address)
-        if len(self._met) > MAX_KEYS:
-            self._met.popitem(last=False)
+            self._met[address] = 0.0
 
     def has_met(self, address: Address) -> bool:
         """Whether a session has shown that somebody of this filesystem is at an address."""
@@ -370,7 +353,7 @@ class SyncService:
         claims = self._shared.claims
         if claims.comes_from_one:
             return []
-        return [hash for _, hash in self._state.missing_blocks(_SOUGHT) if not claims.is_coming(hash)]
+        return [hash for _, hash in self._state.missing_blocks(256) if not claims.is_coming(hash)]
 
     @property
     def wants_more(self) -> bool:
@@ -433,7 +416,7 @@ class SyncService:
 
         Returns when all have answered, after `ANSWER_SECONDS` at the latest.
         """
-        places = asyncio.Semaphore(_ASKED_AT_ONCE)
+        places = asyncio.Semaphore(128)
         tasks = [asyncio.ensure_future(self._confirm(peer, places)) for peer in peers]
         if not tasks:
             return
@@ -448,7 +431,7 @@ class SyncService:
         """Ask a peer until it is in step; what is on its way arrives in a moment."""
         while not self._is_confirmed(peer):
             async with places:
-                result = await sync_with(self._state, *peer, own_port=self.port, progress=_hang_up, shared=self._shared)
+                result = await sync_with(self._state, *peer, own_port=self.port, progress=hang_up, shared=self._shared)
             self._answered(peer, result)
             lag = self.lag(peer)
             if result.reason not in (Reason.COMPLETE, Reason.ENOUGH) or lag is None:

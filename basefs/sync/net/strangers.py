@@ -13,14 +13,12 @@ from collections import Counter
 from typing import Protocol
 
 from basefs.sync.net.parties import prefixes_of
+from basefs.sync.net.peers import Pace
 
 #: Connections at once: of one address, of the network around it, and of all; 128 kB each at the most.
 PER_ADDRESS = 16
 PER_NETWORK = 64
 MOST = 256
-#: Handshakes that are begun a second, and at once: each takes the server 1 ms, so they take a tenth of a core.
-TURNS = 100.0
-TURNS_AT_ONCE = 32
 #: Seconds that a stranger has to say who it is: more than a handshake takes over a satellite.
 HANDSHAKE_SECONDS = 5.0
 
@@ -35,17 +33,17 @@ class Stranger(Protocol):
 class Strangers:
     """The strangers of one server.  Used in the event loop."""
 
-    def __init__(self, turns: float = TURNS, at_once: int = TURNS_AT_ONCE, rng: random.Random | None = None) -> None:
-        """`turns`: handshakes that are begun a second; `rng`: draws the connections that are cut off or begin."""
+    def __init__(self, turns: float = 100.0, at_once: int = 32, rng: random.Random | None = None) -> None:
+        """`turns`: handshakes that are begun a second: each takes the server 1 ms, so they take a tenth of a core.
+
+        `at_once`: the same after a pause.  `rng`: draws the connections that are cut off or begin.
+        """
         self._rng = rng or random.Random()
         #: With the address and the network of each.
         self._found: dict[Stranger, tuple[bytes, bytes]] = {}
         self._counts: Counter[tuple[int, bytes]] = Counter()
         self._waiting: dict[Stranger, asyncio.Future[None]] = {}
-        self._step = 1 / turns
-        self._slack = (at_once - 1) * self._step
-        #: When the next turn would be due, were they all even.
-        self._due = 0.0
+        self._pace = Pace(turns, at_once)
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -105,10 +103,9 @@ class Strangers:
         self._timer = None
         while self._waiting:
             now = loop.time()
-            self._due = max(self._due, now)
-            if self._due - self._slack > now:
-                self._timer = loop.call_at(self._due - self._slack, self._give, loop)
+            if wait := self._pace.wait("turn", now):
+                self._timer = loop.call_at(now + wait, self._give, loop)
                 return
-            self._due += self._step
+            self._pace.delay("turn", now)
             lucky = self._rng.choice(list(self._waiting))
             self._waiting.pop(lucky).set_result(None)

@@ -31,10 +31,6 @@ ALPN = "basefs/3"
 ALPN_KEY = "basefs-key/2"
 #: The first byte of a TLS connection: a handshake record (RFC 8446, section 5.1).  No line of a session begins with it.
 FIRST_BYTE = b"\x16"
-#: Bytes that a peer may send until the handshake is complete: honest ones send less than two thousand.
-MAX_HANDSHAKE = 32 * 1024
-#: Bytes of the longest record: more are never decrypted at once.
-_RECORD = 16 * 1024
 #: Anchors that are loaded at once: other threads wait meanwhile, a millisecond for each where there are thousands.
 _ANCHORS_AT_ONCE = 16
 #: The log decides who is let in, never a clock.
@@ -181,7 +177,8 @@ class TlsFilter:
         Raises `Refused`; what is to be sent then tells the peer.
         """
         self._heard += len(data)
-        if self._heard > MAX_HANDSHAKE:
+        # Honest ones send less than two thousand.
+        if self._heard > 32 * 1024:
             raise Refused(Reason.NO_TLS, "its TLS handshake does not end")
         self._incoming.write(data)
         try:
@@ -215,7 +212,8 @@ class TlsFilter:
         self._incoming.write(data)
         parts = []
         try:
-            while part := self._object.read(_RECORD):
+            # The longest record: more are never decrypted at once.
+            while part := self._object.read(16 * 1024):
                 parts.append(part)
             self.ended = True
         except ssl.SSLWantReadError:

@@ -15,8 +15,7 @@ import logging
 import os
 import random
 import socket
-from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -26,16 +25,17 @@ from basefs.log.room import Room
 from basefs.sync.net.connection import CHUNK, ROUND_TRIPS, Connection
 from basefs.sync.net.keys import ExchangeKeys
 from basefs.sync.net.parties import Parties
-from basefs.sync.net.peers import MAX_KEYS, Address, Contact, Contacts, Pace, PenaltyBox, Throttle, Traffic
+from basefs.sync.net.peers import Address, Contact, Contacts, Pace, PenaltyBox, Throttle, Traffic
 from basefs.sync.net.tls import Credentials, Refused
 from basefs.sync.net.uplink import FREE_BYTES, Flow, LinkWidth, Uplink
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import TICK, Awake, SyncProtocol, Upload
 from basefs.sync.session.push import Notice, PushSession
+from basefs.sync.session.recent import Recent
 from basefs.sync.session.result import Reason, RemotePeer, Result, SessionCounters
 from basefs.sync.session.states import Phase, Role
 from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, Limits
-from basefs.tasks import is_set_within, within
+from basefs.tasks import cancel, is_set_within, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class SessionContext:
     contacts: Contacts = field(default_factory=Contacts)
     room: Room | None = None
     credentials: Credentials | None = None
-    proved: OrderedDict[Address, bytes] = field(default_factory=OrderedDict)
+    proved: Recent[Address, bytes] = field(default_factory=Recent)
     keys: ExchangeKeys | None = None
     sessions: dict[Session, None] = field(default_factory=dict)
     awake: Awake = field(default_factory=Awake)
@@ -126,9 +126,6 @@ class SessionContext:
     def prove(self, address: Address, key: bytes) -> None:
         """A peer has proved this key where this node called it."""
         self.proved[address] = key
-        self.proved.move_to_end(address)
-        if len(self.proved) > MAX_KEYS:
-            self.proved.popitem(last=False)
 
     def is_at(self, address: Address, key: bytes) -> bool:
         """Whether a peer that has proved this key may say that it answers at an address: no other key does."""
@@ -141,25 +138,6 @@ class SessionContext:
 
 
 log = logging.getLogger(__name__)
-
-#: Bytes of a refused peer that are read and thrown away.  Closing with unread bytes resets the connection, and the
-#: peer might never see the reason; reading for ever would be a gift to a flooder.
-_LINGER_BYTES = 1024 * 1024
-#: Seconds for which entries wait for their blocks, to be given to the log with them: the peer may serve others first.
-_PATIENCE = 1.0
-#: Seconds until the connection of an expelled peer is cut that does not close it.
-_EXPELLED_AFTER = 1.0
-#: Seconds between two looks whether it is this session's turn to upload, or to ask.
-_LOOK_AGAIN = 0.02
-#: Bytes on their way to the peer of a session that stands from which on an answer waits, on a narrow link.
-_SHARE = 4096
-#: Seconds until a task that goes on is cancelled again.
-_CANCEL_AGAIN = 0.1
-#: Seconds until a peer is told that its turn comes later.
-_TELL_TO_WAIT = 0.1
-#: Seconds without an acknowledgement after which the peer of a standing session counts as cut off.  Shorter would end
-#: sessions on links that lose half of all packets, longer would leave news in a connection that tries ever less often.
-_UNREACHABLE = 15.0
 
 
 class Keeper(Protocol):
@@ -252,7 +230,7 @@ class Session:
                 self._notice(self, None)
             self._uplink.ended(self)
             self._core.end(Reason.FAILURE, "this node is stopping")
-            await _cancel(tasks)
+            await cancel(tasks)
             if self._connection.unsent:
                 # The peer does not read, and waiting for it could take for ever.
                 self._connection.abort()
@@ -322,7 +300,8 @@ class Session:
     def expel(self) -> None:
         """End it because the peer's key is no member any more: nothing that it sends counts from now on."""
         self.end(Reason.UNKNOWN_KEY)
-        asyncio.get_running_loop().call_later(_EXPELLED_AFTER, self._connection.abort)
+        # If it does not close it.
+        asyncio.get_running_loop().call_later(1.0, self._connection.abort)
 
     @property
     def phase(self) -> Phase:
@@ -369,7 +348,8 @@ class Session:
     async def _receive(self) -> None:
         core = self._core
         while core.result is None:
-            data = await self._connection.read(_PATIENCE if core.wants_pause else None)
+            # Entries wait for their blocks, to be given to the log with them: the peer may serve others first.
+            data = await self._connection.read(1.0 if core.wants_pause else None)
             core.add_overhead(*self._connection.take_overhead())
             core.receive_data(data)
             added = None
@@ -387,7 +367,9 @@ class Session:
                         added = await asyncio.get_running_loop().run_in_executor(None, write)
             self._signal()
         with contextlib.suppress(OSError):
-            await self._connection.throw_away(_LINGER_BYTES)
+            # Closing with unread bytes resets the connection, and a refused peer might never see the reason; reading
+            # for ever would be a gift to a flooder.
+            await self._connection.throw_away(1024 * 1024)
 
     async def _send(self) -> None:
         core = self._core
@@ -415,7 +397,8 @@ class Session:
                 await asyncio.sleep(0)
             else:
                 self._wake.clear()
-                await is_set_within(self._wake, _LOOK_AGAIN if held or core.wants_time else None)
+                # It may be this session's turn by then.
+                await is_set_within(self._wake, 0.02 if held or core.wants_time else None)
         self._signal()
 
     def _my_turn(self) -> contextlib.AbstractAsyncContextManager[None]:
@@ -430,13 +413,13 @@ class Session:
         now = asyncio.get_running_loop().time()
         if self._stands:
             # An honest peer asks for little at once, so that all have their share.
-            return not self.sends_whole and self.flow().outstanding >= _SHARE
+            return not self.sends_whole and self.flow().outstanding >= 4096
         if self._uplink.admits(self, now, large=core.upload is Upload.LARGE, party=core.peer.party):
             self._held_at = None
             return False
         if self._held_at is None or self._uplink.is_turn_of(self):
             self._held_at = now
-        elif now - self._held_at >= _TELL_TO_WAIT:
+        elif now - self._held_at >= 0.1:
             self._held_at = now + STILL_WAITING
             core.postpone()
         return True
@@ -446,20 +429,10 @@ class Session:
         while self._core.result is None:
             self._core.tick(self._awake.time(loop.time()), self._connection.outstanding)
             self._signal()
-            self._connection.persist(_UNREACHABLE if self._stands else DEFAULT_LIMITS.stall_timeout)
+            # Shorter would end sessions that stand on links that lose half of all packets, longer would leave news in a
+            # connection that tries ever less often.
+            self._connection.persist(15.0 if self._stands else DEFAULT_LIMITS.stall_timeout)
             await asyncio.sleep(self._timing.tick)
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks, and wait for their end.
-
-    Until Python 3.12 `asyncio.wait_for` loses a cancellation in the moment in which what it waits for is done, so that
-    a task may have to be cancelled again.
-    """
-    while running := [task for task in tasks if not task.done()]:
-        for task in running:
-            task.cancel()
-        await asyncio.wait(running, timeout=_CANCEL_AGAIN)
 
 
 #: Seconds of making answers after which everything else in the event loop has its turn.  Longer: news waits for as
@@ -467,7 +440,6 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
 SLICE = 0.002
 #: Bytes made between two looks at the clock, and in a slice at the most.
 _PIECE = 8 * 1024
-_MOST = 8 * _PIECE
 
 
 def slice_of_answers(core: SyncProtocol, now: Callable[[], float]) -> bytes:
@@ -478,20 +450,21 @@ def slice_of_answers(core: SyncProtocol, now: Callable[[], float]) -> bytes:
     """
     end = now() + SLICE
     data = core.data_to_send(_PIECE)
-    while len(data) < _MOST and core.upload in (Upload.SMALL, Upload.LARGE) and now() < end:
+    while len(data) < 8 * _PIECE and core.upload in (Upload.SMALL, Upload.LARGE) and now() < end:
         data += core.data_to_send(_PIECE)
     return data
 
 
-#: Seconds to wait for a connection.
-CONNECT_TIMEOUT = 5.0
-#: Seconds at the most: a node has few places for the sessions that it opens, and one bad link makes them all wait.
-_MAX_CONNECT_TIMEOUT = 20.0
+def patience(round_trip: float = 0.0) -> float:
+    """Seconds to wait for a connection where other peers' `round_trip` takes so many."""
+    # A node has few places for the sessions that it opens, and one bad link makes them all wait.
+    return max(5.0, min(ROUND_TRIPS * round_trip, 20.0))
 
 
-def patience(least: float, round_trip: float) -> float:
-    """Seconds to wait for a connection, at least so many, where other peers' `round_trip` takes so many."""
-    return max(least, min(ROUND_TRIPS * round_trip, _MAX_CONNECT_TIMEOUT))
+def hang_up(session: Session) -> None:
+    """A `progress` that ends a session as soon as the peer has told of its log."""
+    if session.greeted:
+        session.end(Reason.ENOUGH)
 
 
 async def sync_with(
@@ -500,7 +473,7 @@ async def sync_with(
     port: int,
     *,
     own_port: int = 0,
-    connect_timeout: float = CONNECT_TIMEOUT,
+    connect_timeout: float = patience(),
     progress: Callable[[Session], None] | None = None,
     keeper: Keeper | None = None,
     shared: SessionContext | None = None,

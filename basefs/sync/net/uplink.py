@@ -12,17 +12,12 @@ from typing import Protocol
 
 from basefs.sync.session.inflight import WIDE
 
-#: Seconds of such a link that must have been seen.
-MOMENT = 0.02
 #: Bytes that a session may upload without waiting: small differences are never late.
 FREE_BYTES = 2048
 #: Bytes that may be on their way on a narrow link.
 BACKLOG = 64 * 1024
 #: Seconds without an acknowledgement after which an upload is stuck, so that others need not wait for it.
 STUCK = 1.0
-#: Seconds of a round trip from which on a link is long, and by how much a queue lengthens it.
-LONG = 0.1
-QUEUE = 2.0
 #: Seconds for which one upload may have the link while others wait.
 TURN = 10.0
 #: The same of a large content on a wide link.  Those who wait get it from the one who has the turn meanwhile, and leave
@@ -59,7 +54,7 @@ class Flow:
     @property
     def is_long(self) -> bool:
         """Whether the way is long, rather than the queue before it."""
-        return self.shortest >= LONG and self.latest < QUEUE * self.shortest
+        return self.shortest >= 0.1 and self.latest < 2.0 * self.shortest
 
 
 class LinkWidth:
@@ -180,4 +175,4 @@ class Uplink:
     def _is_wide(self, flow: Flow, now: float) -> bool:
         if flow.is_long:
             return True
-        return flow.acknowledged - self._began_with > WIDE * max(now - self._began_at, MOMENT)
+        return flow.acknowledged - self._began_with > WIDE * max(now - self._began_at, 0.02)

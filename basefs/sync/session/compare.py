@@ -27,12 +27,9 @@ from basefs.sync.wire.limits import MAX_ITEMS, MAX_PATH
 from basefs.sync.wire.messages import PAUSE, WHOLE, ItemKind, Ls, Part
 
 T = TypeVar("T")
-_KEY = itemgetter(0)
 
 #: Items indexed before other work gets a turn (about 2 ms).
 _ITEMS_PER_SLICE = 1024
-#: Items kept indexed in one session (about 300 bytes each); the path at hand is kept whatever its size.
-MAX_CACHED_ITEMS = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class _Ordered(Generic[T]):
     """Items of one kind, sorted by hexadecimal key; `values` are their hashes, empty if they are not in the tree."""
 
     def __init__(self, items: list[tuple[str, bytes, T]]) -> None:
-        items.sort(key=_KEY)
+        items.sort(key=itemgetter(0))
         self.keys = [key for key, _, _ in items]
         self.values = [value for _, value, _ in items]
         self.items = [item for _, _, item in items]
@@ -189,7 +186,7 @@ class Indexes:
     worst a duplicate or are found in the next round.
     """
 
-    def __init__(self, state: LogState, most: int = MAX_CACHED_ITEMS) -> None:
+    def __init__(self, state: LogState, most: int = 32_768) -> None:
         """`most`: items that are kept."""
         self._state = state
         self._most = most

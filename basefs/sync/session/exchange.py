@@ -8,13 +8,13 @@ different ones, which they exchange (B. Cohen, Incentives Build Robustness in Bi
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
 from basefs.sync.session.contents import MOST_CONTENTS, Listed
 from basefs.sync.session.inflight import RequestTable
+from basefs.sync.session.recent import Recent
 from basefs.sync.wire.messages import BlockReq, Have
 
 #: Blocks that one peer is asked for at once: one that is on its way, and one that waits for the link.  More would wait
@@ -41,7 +41,7 @@ class BlockExchange:
         self._tell = tell
         self._ask = ask
         #: What the peer has of contents that are not exchanged here yet.
-        self._early: OrderedDict[BlockHash, int] = OrderedDict()
+        self._early: Recent[BlockHash, int] = Recent(MOST_CONTENTS)
         self._told_at = -TELL_SECONDS
 
     def begin(self, state: LogState, entry: bytes, *, whole: bool) -> None:
@@ -52,9 +52,7 @@ class BlockExchange:
 
     def heard(self, have: Have) -> None:
         """The peer has these blocks."""
-        self._early[have.root] = self._early.pop(have.root, 0) | have.blocks
-        if len(self._early) > MOST_CONTENTS:
-            self._early.popitem(last=False)
+        self._early[have.root] = self._early.get(have.root, 0) | have.blocks
         self._adopt()
 
     def serve(self, request: BlockReq) -> BlockReq:

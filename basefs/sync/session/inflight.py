@@ -19,11 +19,8 @@ from basefs.sync.wire.limits import MAX_BLOCKS
 #: Requests for blocks that one peer is sent at once, so that it has work while a request crosses, and how many more if
 #: it brings most of all that comes: then it is alone, or far away.
 DEPTH = 2
-_MORE_DEPTH = 2
 #: Blocks that came lately, by which sessions are compared.
 _RECENT = 8 * MAX_BLOCKS
-#: Blocks that others have brought since a request was sent after which it is late.
-_LATE = 12 * MAX_BLOCKS
 
 #: Seconds without a byte after which a session does not count any more: what it should bring may be asked for
 #: elsewhere.
@@ -163,7 +160,8 @@ class RequestTable:
         mine = self._requests.get(owner, [])
         if not mine and ((peer is not None and self.asks_peer(peer)) or self.comes_from_one):
             return False
-        share = self._recent.count(owner) * _MORE_DEPTH // _RECENT
+        # More for the one that brings most of all that comes: it is alone, or far away.
+        share = self._recent.count(owner) * 2 // _RECENT
         return len(mine) < DEPTH + share
 
     def take(self, hashes: tuple[BlockHash, ...], owner: object, peer: object = None) -> None:
@@ -183,7 +181,7 @@ class RequestTable:
                 continue
             is_slow = not self._requests.get(owner) and mine >= _RECENT // 4 and 4 * self._recent.count(other) <= mine
             for asked in requests:
-                if asked.left and (is_slow or self.blocks - asked.since >= _LATE):
+                if asked.left and (is_slow or self.blocks - asked.since >= 12 * MAX_BLOCKS):
                     return list(asked.left)
         return []
 

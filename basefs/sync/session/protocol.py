@@ -32,7 +32,7 @@ from basefs.sync.session.result import REFUSED, Reason, RemotePeer, Result, Sess
 from basefs.sync.session.states import Phase, Role, SessionEvent, SessionState, follow
 from basefs.sync.session.views import ViewComparison
 from basefs.sync.wire.codec import ENTRIES, LineBuffer, belongs, encode, parse
-from basefs.sync.wire.limits import DEFAULT_LIMITS, LARGE_ANSWER, STILL_WAITING, VERSION, Limits
+from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, VERSION, Limits
 from basefs.sync.wire.messages import (
     WHOLE,
     BlockReq,
@@ -58,13 +58,6 @@ from basefs.sync.wire.messages import (
     ViewReq,
     Wait,
 )
-
-#: Cost of a slice of `work`, in entries (100 us each): of a line, one and one more for so many bytes.  News waits for a
-#: slice of somebody else's at each of its steps.
-_SLICE = 8
-_BYTES_COST = 8192
-#: The same of a line with a list, whose many short fields cost more.
-_LIST_COST = 512
 
 #: The reason that a peer gets which would send something.
 NO_ROOM = "the disk there is full"
@@ -316,14 +309,16 @@ class SyncProtocol:
     def _slice(self) -> Callable[[], AddResult] | None:
         self._judge()
         cost = 0
-        while cost < _SLICE and self._open and not self._receiver.pending:
+        # In entries (100 us each): news waits for a slice of somebody else's at each of its steps.
+        while cost < 8 and self._open and not self._receiver.pending:
             line = self._next_line()
             if line is None:
                 break
             self._handle(parse(line), len(line) + 1)
             # A second such line shows that the first one had no blocks; it does not wait for more.
             self._half = line.startswith(ENTRIES) and not self._half and not self._stands
-            cost += 1 + len(line) // (_LIST_COST if line.startswith(b"LS ") else _BYTES_COST)
+            # The many short fields of a list cost more.
+            cost += 1 + len(line) // (512 if line.startswith(b"LS ") else 8192)
         if self._open and self._receiver.pending:
             return partial(self._log.add, *self._receiver.offer(), peer=self.peer.party)
         self._judge()
@@ -458,7 +453,10 @@ class SyncProtocol:
             return Upload.NONE
         if self._queue.dormant:
             return Upload.BLOCKED
-        return Upload.LARGE if self._responder.bytes >= LARGE_ANSWER else Upload.SMALL
+        # Blocks are served after others of that kind from 64 KiB on, unless the link is long: while the first peer has
+        # them, it serves the others.  Smaller: more peers have to look for somebody else; larger: each of them gets so
+        # much from this node first, in each session.
+        return Upload.LARGE if self._responder.bytes >= 64 * 1024 else Upload.SMALL
 
     @property
     def phase(self) -> Phase:

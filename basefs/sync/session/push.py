@@ -16,40 +16,20 @@ and the root hash is sent instead.
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from basefs.log.entries import hash_of
 from basefs.log.interface import LogState
 from basefs.sync.session.exchange import BlockExchange
+from basefs.sync.session.recent import Recent
 from basefs.sync.session.requests import RequestQueue
 from basefs.sync.session.responder import BatchEncoder
 from basefs.sync.session.result import SessionCounters
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE, MAX_KEPT, Limits
 from basefs.sync.wire.messages import PAUSE, Graft, Prune, Root
-
-
-class RecentSet:
-    """A set of bounded size that forgets what was not seen for longest."""
-
-    def __init__(self, most: int) -> None:
-        """`most`: hashes remembered, about 130 bytes each."""
-        self._most = most
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
-
-    def __contains__(self, hash: bytes) -> bool:
-        return hash in self._seen
-
-    def add(self, hash: bytes) -> bool:
-        """Remember a hash; returns whether it was news."""
-        news = self._seen.pop(hash, False) is False
-        self._seen[hash] = None
-        if len(self._seen) > self._most:
-            self._seen.popitem(last=False)
-        return news
-
 
 #: Bytes that may be on their way, as long as it is not known how much the link takes, and at the most.
 LEAST_WINDOW = 16 * 1024
@@ -135,12 +115,6 @@ class PushQueue:
         return on_the_way <= self._window // 2
 
 
-#: Entries that are remembered as known to the peer.  What is forgotten may be sent once more, which costs bytes only.
-_KNOWN = 4096
-#: Root hashes that are remembered: several seconds of steady changes.
-_PASSED = 256
-
-
 class Notice(enum.Enum):
     """What the owner of a session that stands has to act on."""
 
@@ -179,7 +153,8 @@ class PushSession:
         #: Whether contents that may be exchanged were sent whole the last time.
         self._whole = True
         self._limits = limits
-        self._known = RecentSet(_KNOWN)
+        # What is forgotten may be sent once more, which costs bytes only.
+        self._known: Recent[bytes, None] = Recent()
         self._told: bytes | None = None
         self._told_at: float | None = None
         self._heard: bytes | None = None
@@ -194,7 +169,7 @@ class PushSession:
         self._peer_keeps = 0
         self._backlog = PushQueue()
         #: The roots that this log went through: a peer that tells one of them is behind, not ahead.
-        self._passed = RecentSet(_PASSED)
+        self._passed: Recent[bytes, None] = Recent(256)
         self.began = False
         self.lazy = False
 
@@ -212,7 +187,7 @@ class PushSession:
         Not `whole`: contents that may be exchanged are.
         """
         self._whole = whole
-        self._passed.add(self._log.root_hash())
+        self._passed[self._log.root_hash()] = None
         news = self._news(entries)
         if self.lazy:
             self._kept += news
@@ -225,7 +200,7 @@ class PushSession:
         if self.lazy:
             self.send([each.entry for each in news])
         else:
-            self._passed.add(self._log.root_hash())
+            self._passed[self._log.root_hash()] = None
             self._backlog.add(news)
 
     @property
@@ -264,7 +239,7 @@ class PushSession:
         """
         news = []
         for entry in entries:
-            is_news = self._known.add(hash_of(entry))
+            is_news = self._known.note(hash_of(entry), None)
             self._exchange.begin(self._log, entry, whole=self._whole or self.lazy or not is_news)
             if is_news:
                 news.append(entry)
@@ -305,7 +280,7 @@ class PushSession:
             return
         log = self._log.digest()
         self._told = log.root
-        self._passed.add(self._told)
+        self._passed[self._told] = None
         self._told_at = None
         self._my_turn = False
         kept = self._unsent if self._unsent <= len(self._kept) else 0
@@ -339,7 +314,7 @@ class PushSession:
         """The peer has sent these encoded entries, which are not in the log yet."""
         hashes = [hash_of(entry) for entry in entries]
         for hash in hashes:
-            self._known.add(hash)
+            self._known[hash] = None
         if not self.lazy and all(self._log.entry(hash) is not None for hash in hashes):
             self._notify(Notice.REPEATS)
 

@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias
@@ -25,18 +25,11 @@ from basefs.log.hashes import BlockHash, EntryHash, sha224
 from basefs.log.interface import AddResult, LogState
 from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.result import RemotePeer, SessionCounters
-from basefs.sync.wire.limits import BATCH_BYTES, MAX_BLOCKS, MAX_HASHES, MAX_REPEATED, Limits
+from basefs.sync.wire.limits import MAX_BLOCKS, MAX_HASHES, MAX_REPEATED, Limits
 from basefs.sync.wire.messages import BlockReq, EntryReq
 
-#: Blocks of orphans that are recognized when they come, even where there is no room for them; beyond that, they count
-#: as refused.
-_MAX_EXPECTED = 65_536
-#: Missing blocks that are looked up at once, and how many are looked at for one request.
+#: Missing blocks that are looked up at once.
 _PAGE = 8 * MAX_BLOCKS
-_LOOKED_AT = 16 * _PAGE
-#: So many blocks that a peer did not have are asked for again as soon as it has another one; more of them only once it
-#: has brought as many as those are more.  They may be on their way to it, or nowhere.
-_ASKED_AGAIN = 8192
 
 
 class OrphanBuffer:
@@ -55,22 +48,24 @@ class OrphanBuffer:
 
     def hold(self, entry: Entry, data: bytes) -> None:
         """Keep an entry until its parent comes; drops it if there is no room."""
-        if entry.encoded is not None and len(self._expected) < _MAX_EXPECTED:
-            self._expect(entry.encoded.place)
+        if entry.encoded is not None:
+            self._expect((entry.encoded.place,))
         if entry.hash not in self._hashes and self._take(data):
             self._hashes.add(entry.hash)
             self._waiting.setdefault(entry.parent, []).append((entry, data))
 
-    def _expect(self, place: BlockPlace) -> None:
-        self._expected.setdefault(place.hash, place)
+    def _expect(self, places: Iterable[BlockPlace]) -> None:
+        # Beyond that, blocks of orphans count as refused.
+        if len(self._expected) < 65_536:
+            for place in places:
+                self._expected.setdefault(place.hash, place)
 
     def hold_block(self, block: bytes) -> bool:
         """Keep a block if it belongs to an orphan.  Returns whether it does."""
         place = self._expected.get(BlockHash(sha224(block))) if self._expected else None
         if place is None or not place.fits(len(block)):
             return False
-        for each in listed(place, block) if len(self._expected) < _MAX_EXPECTED else ():
-            self._expect(each)
+        self._expect(listed(place, block))
         if place.hash not in self._blocks and self._take(block):
             self._blocks[place.hash] = block
         return True
@@ -260,7 +255,7 @@ class Receiver:
             # Those of the entries that have just come.
             self._gathered[1].extend(blocks)
             self._gathered_bytes += sum(map(len, blocks))
-            if self._gathered_bytes >= BATCH_BYTES:
+            if self._gathered_bytes >= 256 * 1024:
                 self.seal()
             return
         for orphaned, run in groupby(blocks, self._orphans.hold_block):
@@ -283,7 +278,9 @@ class Receiver:
             absent = self.finished(request)
             brought = len(request.hashes) - len(absent)
             self._brought += brought
-            if brought and self._brought >= len(self._absent) - _ASKED_AGAIN:
+            # More absent ones are asked for again only once it has brought as many as those are more: they may be on
+            # their way to it, or nowhere.
+            if brought and self._brought >= len(self._absent) - 8192:
                 # The peer may be passing on what arrives there, and has more of it by now.
                 self._asked -= self._absent
                 self._absent.clear()
@@ -322,7 +319,7 @@ class Receiver:
         free: dict[BlockHash, int] = {}
         behind, passed, looked_at = self._behind, True, 0
         while (
-            len(free) <= MAX_BLOCKS and looked_at < _LOOKED_AT and (page := self._state.missing_blocks(_PAGE, behind))
+            len(free) <= MAX_BLOCKS and looked_at < 16 * _PAGE and (page := self._state.missing_blocks(_PAGE, behind))
         ):
             for number, hash in page:
                 behind = number

@@ -23,9 +23,6 @@ from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, E
 #: `MissingSubtrees` a PATH_REQ; or nothing, if what the peer has there has come from somebody else.
 Wish = Subtree | MissingSubtrees | PathReq | EntryReq | BlockReq | ViewReq
 
-#: Lines made in one call: most take some 50 us, the comparison of two full lists 300 us.
-_PIECES = 16
-
 
 def _size(wish: Wish) -> int:
     """Bytes of a request in memory, about."""
@@ -160,7 +157,8 @@ class RequestQueue:
 
         `answers`: whether those to the peer's requests may be among them.
         """
-        for _ in range(_PIECES):
+        # Most lines take some 50 us, the comparison of two full lists 300 us.
+        for _ in range(16):
             if len(self._buffer) >= max_bytes:
                 break
             piece = self._next(answers=answers)

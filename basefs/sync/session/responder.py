@@ -16,8 +16,6 @@ from basefs.sync.session.requests import Wish
 from basefs.sync.session.result import SessionCounters
 from basefs.sync.wire.codec import encode, encode_bytes
 from basefs.sync.wire.limits import (
-    BLOCKS_LINE,
-    ENTRIES_LINE,
     ENTRIES_PER_SLICE,
     INLINE_BLOCKS,
     MAX_BLOCKS,
@@ -25,9 +23,6 @@ from basefs.sync.wire.limits import (
     MAX_HASHES,
 )
 from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, Ls, PathReq, Request
-
-#: Entries that are looked up, with their blocks, without a pause: some 2 ms.
-_LOOKED_UP = 8
 
 
 def content_of(state: LogState, data: bytes, is_whole: Callable[[BlockHash], bool]) -> Iterator[bytes]:
@@ -129,12 +124,12 @@ class BatchEncoder:
             for block in content_of(self._state, data, self._is_whole):
                 blocks.append(block)
                 block_size += len(block)
-            if len(batch) == ENTRIES_PER_SLICE or size >= ENTRIES_LINE or block_size >= INLINE_BLOCKS:
+            if len(batch) == ENTRIES_PER_SLICE or size >= 16 * 1024 or block_size >= INLINE_BLOCKS:
                 yield from self._flush(batch, blocks)
                 batch, blocks = [], []
                 size = block_size = 0
-            elif len(batch) % _LOOKED_UP == 0:
-                yield PAUSE
+            elif len(batch) % 8 == 0:
+                yield PAUSE  # after some 2 ms
         yield from self._flush(batch, blocks)
 
     def blocks(self, blocks: Iterable[bytes | None]) -> Iterator[bytes]:
@@ -143,7 +138,8 @@ class BatchEncoder:
         size = 0
         for block in blocks:
             field = None if block is None else encode_bytes(block)
-            if fields and (field is None or size + len(field) > BLOCKS_LINE or len(fields) == MAX_DATA_ITEMS):
+            # On a link of 32 kbit/s a line of 16 KiB would take 4 s, in which nobody can tell that a content arrives.
+            if fields and (field is None or size + len(field) > 4 * 1024 or len(fields) == MAX_DATA_ITEMS):
                 yield b" ".join((b"BLOCKS", *fields)) + b"\n"
                 fields, size = [], 0
             if field is None:
@@ -160,10 +156,6 @@ class BatchEncoder:
             self._counters.entries_sent += len(batch)
             line = b" ".join((b"ENTRIES", *map(encode_bytes, batch))) + b"\n"
             yield b"".join((line, *self.blocks(blocks)))
-
-
-#: Parents of such paths that are remembered, so that each is asked for once.
-_MAX_WHOLE = 256
 
 
 class Responder:
@@ -302,7 +294,7 @@ class Responder:
             wishes.append(MissingSubtrees(here, plan.ask_children))
         # Perhaps the parent of sub-paths that cannot be named: once is enough, whatever part they were found in.
         if plan.ask_whole and here not in self._whole:
-            if len(self._whole) < _MAX_WHOLE:
+            if len(self._whole) < 256:
                 self._whole.add(here)
             wishes.append(PathReq(here))
         wishes += plan.look

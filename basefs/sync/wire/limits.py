@@ -55,25 +55,11 @@ INLINE_BLOCKS = 64 * 1024
 #: to wait, and gets little elsewhere, gives up its place; larger: more comes in vain when its turn is there.
 MAX_REPEATED = 256 * 1024
 
-#: Bytes of an answer with blocks from which on it is served after others of that kind, unless the link is long: while
-#: the first peer has it, it serves the others.  Smaller: more peers have to look for somebody else; larger: each of
-#: them gets so much from this node first, in each session.
-LARGE_ANSWER = 64 * 1024
-
 #: Seconds until a peer that was told to wait is told so again, so that it does not give up.
 STILL_WAITING = 10.0
 
 #: Entries in one line, and their hashes looked up without a pause.
 ENTRIES_PER_SLICE = 32
-
-#: Bytes of entries and their blocks that are given to the log in one call.
-BATCH_BYTES = 256 * 1024
-
-#: Characters of an ENTRIES line after which a new line begins; a single large item may exceed it.
-ENTRIES_LINE = 16 * 1024
-#: The same of BLOCKS.  Shorter: more lines; longer: on a link of 32 kbit/s a line of 16 KiB takes 4 s, in which nobody
-#: can tell that a content is arriving.
-BLOCKS_LINE = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True)

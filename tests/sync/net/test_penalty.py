@@ -38,7 +38,7 @@ def test_a_long_peace_is_a_new_beginning():
 
 
 def test_bounded():
-    box = PenaltyBox(max_keys=3)
+    box = PenaltyBox(most=3)
     for name in "abcd":
         box.punish(name, 0)
     assert [box.banned(name, 0) for name in "abcd"] == [False, True, True, True]
@@ -93,7 +93,7 @@ def test_a_rest_is_so_long_however_often_it_is_due():
 
 
 def test_the_pace_of_one_is_not_that_of_another():
-    pace = Pace(1, 2, max_keys=3)
+    pace = Pace(1, 2, most=3)
     assert [pace.delay("a", 0) for _ in range(4)] == [0, 0, 1, 2]
     assert pace.delay("b", 0) == 0
     for name in "cde":

@@ -19,7 +19,7 @@ from basefs.log.room import Room
 from basefs.replication.scheduler import MOST_QUEUED
 from basefs.sync.net.neighbours import MAX_STANDING, MAX_STANDING_PER_PARTY, OWN_STANDING, Acknowledged
 from basefs.sync.net.parties import Parties
-from basefs.sync.net.peers import MAX_KEYS, PenaltyBox, Throttle
+from basefs.sync.net.peers import PenaltyBox, Throttle
 from basefs.sync.net.service import ANSWER_SECONDS
 from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import DEFAULT_TIMING, SessionContext, SessionTiming
@@ -206,8 +206,8 @@ def test_a_caller_with_a_key_is_remembered():
 
 def test_who_was_met_longest_ago_is_forgotten_first():
     node = Syncing(some_log(b"a"))
-    node.sync.remember([(HOST, port) for port in (*range(1, MAX_KEYS + 1), 1, MAX_KEYS + 1)])
-    assert [node.has_met((HOST, port)) for port in (1, 2, 3, MAX_KEYS + 1)] == [True, False, True, True]
+    node.sync.remember([(HOST, port) for port in (*range(1, 4097), 1, 4097)])
+    assert [node.has_met((HOST, port)) for port in (1, 2, 3, 4097)] == [True, False, True, True]
 
 
 def pause(shared):
