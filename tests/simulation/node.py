@@ -240,8 +240,8 @@ class Node:
         )
         self.watched = Watched(propagation, self.process, self._trace)
         gate = Gate(replica, gossip, self.clock, rng) if self._traits.is_closed else None
-        claims = RequestTable(rng.random)
-        self.shared = SessionContext(limits=self._tuning.limits, claims=claims, room=room, rng=rng)
+        requests = RequestTable(rng.random)
+        self.shared = SessionContext(limits=self._tuning.limits, requests=requests, room=room, rng=rng)
         if gate is not None:
             self.shared = gate.close_to_others(self.shared)
         self.sync = SyncService(

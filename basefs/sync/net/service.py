@@ -179,7 +179,7 @@ class SyncService:
 
     def blocks_came(self) -> None:
         """Blocks are here: neighbours are told of them, and asked for others."""
-        self._shared.claims.contents.look(self._state)
+        self._shared.requests.contents.look(self._state)
         self.neighbours.wake()
 
     # Sessions
@@ -350,29 +350,29 @@ class SyncService:
 
     def missing(self) -> list[BlockHash]:
         """The first blocks that another session could bring."""
-        claims = self._shared.claims
-        if claims.comes_from_one:
+        requests = self._shared.requests
+        if requests.comes_from_one:
             return []
-        return [hash for _, hash in self._state.missing_blocks(256) if not claims.is_coming(hash)]
+        return [hash for _, hash in self._state.missing_blocks(256) if not requests.is_coming(hash)]
 
     @property
     def wants_more(self) -> bool:
         """Whether contents come of which another peer could bring some."""
-        return self._shared.claims.wanted
+        return self._shared.requests.wanted
 
     @property
     def blocks(self) -> int:
         """How many blocks have come."""
-        return self._shared.claims.blocks
+        return self._shared.requests.blocks
 
     @property
     def exchanges(self) -> bool:
         """Whether blocks come over sessions that stand."""
-        return self._shared.claims.exchanges
+        return self._shared.requests.exchanges
 
     def brings_blocks(self, address: Address) -> bool:
         """Whether some session asks a peer for blocks."""
-        return self._shared.claims.asks_peer(address)
+        return self._shared.requests.asks_peer(address)
 
     def avoids(self, address: Address) -> bool:
         """Whether to leave a peer alone for now.

@@ -77,7 +77,7 @@ class SessionContext:
         per_party: sessions that one party may have with this node at once: enough for several nodes at one address.
         traffic: what all sessions have moved, those that are open included.
         uplink: whose turn it is to upload.
-        claims: which session brings what.
+        requests: which session brings what.
         contacts: what is known of the peers.
         room: whether the disk of the log takes more; `None`: there is no disk.
         credentials: the key of this node, and whom it lets in; `None`: the filesystem is open.
@@ -101,7 +101,7 @@ class SessionContext:
     per_party: int = 8
     traffic: Traffic = field(default_factory=Traffic)
     uplink: Uplink = field(default_factory=Uplink)
-    claims: RequestTable = field(default_factory=lambda: RequestTable(random.random))
+    requests: RequestTable = field(default_factory=lambda: RequestTable(random.random))
     contacts: Contacts = field(default_factory=Contacts)
     room: Room | None = None
     credentials: Credentials | None = None
@@ -530,9 +530,9 @@ def core_of(
             shared.contacts.has_room((host, peer), has_room, asyncio.get_running_loop().time())
 
     remote = RemotePeer(host, shared.parties.of(host, key), tells, has_room)
-    limits, claims = shared.limits, shared.claims
+    limits, requests = shared.limits, shared.requests
     return SyncProtocol(
-        state, role, port=port, limits=limits, stay=stay, full=shared.is_full, claims=claims, peer=remote
+        state, role, port=port, limits=limits, stay=stay, full=shared.is_full, requests=requests, peer=remote
     )
 
 

@@ -29,14 +29,14 @@ class BlockExchange:
 
     def __init__(
         self,
-        claims: RequestTable,
+        requests: RequestTable,
         owner: object,
         tell: Callable[[Have], None],
         ask: Callable[[Sequence[BlockReq]], None],
     ) -> None:
-        """`claims`: of all sessions of this node; `owner`: this one there.  `tell` and `ask` send lines."""
-        self._claims = claims
-        self._contents = claims.contents
+        """`requests`: of all sessions of this node; `owner`: this one there.  `tell` and `ask` send lines."""
+        self._requests = requests
+        self._contents = requests.contents
         self._owner = owner
         self._tell = tell
         self._ask = ask
@@ -77,11 +77,11 @@ class BlockExchange:
         completes = any(content.is_complete and self._news(content) for _, content in self._contents)
         if is_idle and (completes or now - self._told_at >= TELL_SECONDS):
             self._told_at = now if self._tell_all() else self._told_at
-        room = DEPTH - self._claims.outstanding(self._owner)
+        room = DEPTH - self._requests.outstanding(self._owner)
         if room > 0 and (chosen := tuple(self._choose()[:room])):
             for _, content in self._contents:
                 content.side(self._owner).asked |= content.bits(frozenset(chosen))
-            self._claims.take(chosen, self._owner)
+            self._requests.take(chosen, self._owner)
             self._ask([BlockReq(chosen)])
 
     def _tell_all(self) -> bool:
@@ -97,7 +97,7 @@ class BlockExchange:
         for _, content in self._contents:
             bits = self._offered(content)
             for number, hash in enumerate(content.blocks) if bits else ():
-                if bits >> number & 1 and not self._claims.is_asked(hash):
+                if bits >> number & 1 and not self._requests.is_asked(hash):
                     found[hash] = content.holders(number), self._contents.chance()
         return sorted(found, key=found.__getitem__)
 

@@ -152,11 +152,11 @@ class Progress:
     know.  So what comes in vain is no offence where others have brought half as much since the session began.
     """
 
-    def __init__(self, limits: Limits, claims: RequestTable) -> None:
-        """`claims`: of all sessions of this node."""
+    def __init__(self, limits: Limits, requests: RequestTable) -> None:
+        """`requests`: of all sessions of this node."""
         self._limits = limits
-        self._claims = claims
-        self._before = (claims.accepted, claims.accepted_bytes)
+        self._requests = requests
+        self._before = (requests.accepted, requests.accepted_bytes)
         self._useless_bytes = _Since()
         self._known = _Since()
 
@@ -165,10 +165,10 @@ class Progress:
         size = self._useless_bytes.grown(counters.bytes_received, counters.gained)
         known = self._known.grown(counters.entries_received, counters.accepted)
         if size > self._limits.useless_bytes:
-            others = self._claims.accepted_bytes - self._before[1] - counters.accepted_bytes
+            others = self._requests.accepted_bytes - self._before[1] - counters.accepted_bytes
             return _judged(f"{self._limits.useless_bytes} bytes and nothing new", overtaken=2 * others >= size)
         if known > self._limits.known:
-            others = self._claims.accepted - self._before[0] - counters.accepted
+            others = self._requests.accepted - self._before[0] - counters.accepted
             return _judged(f"{self._limits.known} entries and none of them new", overtaken=2 * others >= known)
         if counters.barren > self._limits.barren:
             return _judged(f"{self._limits.barren} times it had nothing where it had listed something")
@@ -216,16 +216,16 @@ class SyncProtocol:
         limits: Limits = DEFAULT_LIMITS,
         stay: Callable[[int], bool] = lambda port: False,
         full: Callable[[], bool] = lambda: False,
-        claims: RequestTable | None = None,
+        requests: RequestTable | None = None,
         peer: RemotePeer | None = None,
     ) -> None:
         """`port`: our own sync port, told to the peer so that it can come back; 0 if we do not listen.
 
         `stay`, given the peer's sync port, tells whether the session may stay open once both logs are compared; `full`,
         whether the log takes nothing at the moment.
-        `claims` are shared by all sessions of a node.
+        `requests` are shared by all sessions of a node.
         """
-        claims = RequestTable() if claims is None else claims
+        requests = RequestTable() if requests is None else requests
         self.role = role
         self.state = SessionState.GREETING
         self.counters = SessionCounters()
@@ -236,18 +236,18 @@ class SyncProtocol:
         self._limits = limits
         self._stay = stay
         self._full = full
-        self._receiver = Receiver(log, self.counters, limits, claims, self.peer)
+        self._receiver = Receiver(log, self.counters, limits, requests, self.peer)
         self._responder = Responder(log, self.counters, self._receiver)
         self._queue = RequestQueue(self._responder.write, limits.backlog, self._responder.turn)
         self._views = ViewComparison(log.audit, lambda: self.peer.name)
         self._events: list[Notice] = []
         self._exchange = BlockExchange(
-            claims, self._receiver, lambda have: self._queue.control(encode(have)), self._queue.ask
+            requests, self._receiver, lambda have: self._queue.control(encode(have)), self._queue.ask
         )
         self._push = PushSession(log, self._queue, self.counters, limits, self._events.append, self._exchange)
         self._lines = LineBuffer()
         self._timers = Timers(limits)
-        self._progress = Progress(limits, claims)
+        self._progress = Progress(limits, requests)
         #: A line that has to wait until what came before is in the log.
         self._line: bytes | None = None
         #: Whether the last line had entries, and the rest of the answer is still to come: their blocks, as a rule.

@@ -95,8 +95,8 @@ class OrphanBuffer:
 class BlockAnswers:
     """The answers to requests for blocks, in one session."""
 
-    def __init__(self, claims: RequestTable) -> None:
-        self._claims = claims
+    def __init__(self, requests: RequestTable) -> None:
+        self._requests = requests
         self._request: BlockReq | None = None
         #: Those that may still come of the answer.
         self._left: dict[BlockHash, None] = {}
@@ -131,7 +131,7 @@ class BlockAnswers:
     def waits(self) -> None:
         """The peer serves others first."""
         if self._waits_since is None:
-            self._waits_since = self._claims.bytes
+            self._waits_since = self._requests.bytes
 
     def came(self, size: int) -> None:
         """A block has come."""
@@ -145,7 +145,7 @@ class BlockAnswers:
     @property
     def is_late(self) -> bool:
         """Whether others have brought so much meanwhile that it is better to ask again, for what is not here yet."""
-        waited = 0 if self._waits_since is None else self._claims.bytes - self._waits_since
+        waited = 0 if self._waits_since is None else self._requests.bytes - self._waits_since
         return max(self._repeated, waited) > MAX_REPEATED
 
 
@@ -161,12 +161,12 @@ class Receiver:
         state: LogState,
         counters: SessionCounters,
         limits: Limits,
-        claims: RequestTable | None = None,
+        requests: RequestTable | None = None,
         peer: RemotePeer | None = None,
     ) -> None:
-        """`claims`: what the sessions of this node expect; `None`: there is no other one.  `peer`: who sends it."""
+        """`requests`: what the sessions of this node expect; `None`: there is no other one.  `peer`: who sends it."""
         self._state = state
-        self._claims = RequestTable() if claims is None else claims
+        self._requests = RequestTable() if requests is None else requests
         self._counters = counters
         self._limits = limits
         self._batches: deque[Batch] = deque()
@@ -177,7 +177,7 @@ class Receiver:
         self._gathered_bytes = 0
         self._orphans = OrphanBuffer(limits.orphan_bytes)
         self._asked_entries: set[EntryHash] = set()
-        self._answers = BlockAnswers(self._claims)
+        self._answers = BlockAnswers(self._requests)
         self._peer = peer or RemotePeer()
         #: The blocks that the peer was asked for; of these, those that it did not have.
         self._asked: set[BlockHash] = set()
@@ -185,7 +185,7 @@ class Receiver:
         #: How many it has brought since it was asked for these again.
         self._brought = 0
         #: The number of a missing block: the peer was asked for all from behind this one ...
-        self._begun_at = self._claims.resume
+        self._begun_at = self._requests.resume
         #: ... up to this one.
         self._behind = self._begun_at
         #: The number of the last one that it was asked for.
@@ -265,11 +265,11 @@ class Receiver:
             self._account(_without_strays(result, len(offered)) if orphaned else result, offered)
         for block in blocks:
             self._answers.came(len(block))
-            self._claims.came(BlockHash(sha224(block)), len(block), self)
+            self._requests.came(BlockHash(sha224(block)), len(block), self)
 
     def finished(self, request: BlockReq) -> list[BlockHash]:
         """The answer to a request has ended; returns what did not come."""
-        self._claims.answered(self, request.hashes)
+        self._requests.answered(self, request.hashes)
         return self._answers.end(request)
 
     def answered(self, request: object) -> list[BlockReq]:
@@ -290,26 +290,26 @@ class Receiver:
 
     def ask_blocks(self) -> list[BlockReq]:
         """Requests for missing blocks that no other session brings, as many as may be on their way."""
-        requests = []
-        while self._claims.may_take(self, self._peer.address) and (hashes := self._choose()):
+        wanted = []
+        while self._requests.may_take(self, self._peer.address) and (hashes := self._choose()):
             self._asked.update(hashes)
-            self._claims.take(hashes, self, self._peer.address)
-            requests.append(BlockReq(hashes))
-        return requests
+            self._requests.take(hashes, self, self._peer.address)
+            wanted.append(BlockReq(hashes))
+        return wanted
 
     def _choose(self) -> tuple[BlockHash, ...]:
         """The next blocks to ask for, in the order of the contents: nothing is asked for twice."""
         room = min(MAX_BLOCKS, self._limits.asked - len(self._asked))
         if room <= 0:
             # Perhaps nobody has them: the next session goes on with what is behind.
-            self._claims.resume = self._last
+            self._requests.resume = self._last
             return ()
         free = self._free()
         if not free and self._begun_at:
             self._begun_at = self._behind = 0
             free = self._free()
         if not free:
-            return tuple(hash for hash in self._claims.late(self) if hash not in self._asked)[:room]
+            return tuple(hash for hash in self._requests.late(self) if hash not in self._asked)[:room]
         chosen = tuple(free)[:room]
         self._last = free[chosen[-1]]
         return chosen
@@ -327,19 +327,19 @@ class Receiver:
                     self._behind = number if passed else self._behind
                     continue
                 passed = False
-                if not self._claims.is_coming(hash):
+                if not self._requests.is_coming(hash):
                     free.setdefault(hash, number)
             if len(page) < _PAGE:
                 break
             looked_at += 0 if passed else len(page)
-        self._claims.spare = len(free) > MAX_BLOCKS
+        self._requests.spare = len(free) > MAX_BLOCKS
         return free
 
     def still_missing(self, request: BlockReq) -> BlockReq | None:
         """What is left of a request of ours that is about to be sent."""
         left = tuple(hash for hash in request.hashes if not self._state.has_block(hash))
         if not left:
-            self._claims.answered(self, request.hashes)
+            self._requests.answered(self, request.hashes)
         return BlockReq(left) if left else None
 
     def wanted_parents(self) -> list[EntryReq]:
@@ -351,26 +351,26 @@ class Receiver:
     def turn(self, done: bool) -> bool:
         """Whether it is this session's turn to ask for entries; `done`: it has them."""
         if done:
-            self._claims.has_answer(self)
-        elif self._claims.may_ask(self):
-            self._claims.asks(self)
+            self._requests.has_answer(self)
+        elif self._requests.may_ask(self):
+            self._requests.asks(self)
             return True
         return False
 
     def is_exchanged(self, root: BlockHash) -> bool:
         """Whether neighbours exchange the blocks of the content with this first block."""
-        return root in self._claims.contents
+        return root in self._requests.contents
 
     def comes_elsewhere(self, hash: BlockHash) -> bool:
         """Whether another session is bringing a block, which the peer of this one wants."""
-        comes = self._claims.held_by_other(hash, self, self._peer.address)
+        comes = self._requests.held_by_other(hash, self, self._peer.address)
         if comes:
-            self._claims.crowd()
+            self._requests.crowd()
         return comes
 
     def waits(self) -> None:
         """The peer serves others first: what it should bring may be asked for elsewhere."""
-        self._claims.waits(self)
+        self._requests.waits(self)
         self._answers.waits()
 
     def superfluous(self, current: object) -> bool:
@@ -381,15 +381,15 @@ class Receiver:
 
     def moved(self) -> None:
         """Something has come from the peer."""
-        self._claims.moved(self)
+        self._requests.moved(self)
 
     def tick(self, now: float) -> None:
         """Tell the time, in seconds."""
-        self._claims.tick(now)
+        self._requests.tick(now)
 
     def close(self) -> None:
         """The session is over."""
-        self._claims.ended(self)
+        self._requests.ended(self)
 
     def _account(self, result: AddResult, offered: Sequence[bytes]) -> None:
         if result.accepted:
@@ -407,7 +407,7 @@ class Receiver:
     def _gain(self, count: int, size: int) -> None:
         self._counters.accepted += count
         self._counters.accepted_bytes += size
-        self._claims.gained(self, count, size)
+        self._requests.gained(self, count, size)
         self._answers.gained()
 
     def _hold(self, batch: list[bytes], missing: set[EntryHash]) -> list[EntryHash]:

@@ -39,15 +39,15 @@ def test_anything_else_is_refused(blocks):
 
 
 def test_what_others_bring_while_it_waits_makes_it_late():
-    claims = RequestTable()
-    answers = BlockAnswers(claims)
-    claims.came(ALL.hashes[0], MAX_REPEATED + 1, "other")
+    requests = RequestTable()
+    answers = BlockAnswers(requests)
+    requests.came(ALL.hashes[0], MAX_REPEATED + 1, "other")
     assert not answers.is_late
     answers.waits()
-    claims.came(ALL.hashes[0], MAX_REPEATED, "other")
+    requests.came(ALL.hashes[0], MAX_REPEATED, "other")
     assert not answers.is_late
     answers.waits()
-    claims.came(ALL.hashes[0], 1, "other")
+    requests.came(ALL.hashes[0], 1, "other")
     assert answers.is_late
     answers.gained()
     assert not answers.is_late

@@ -52,7 +52,7 @@ class Graph:
         self.writer.write((b"f",), b"x")
         self.logs = [self.writer.log() for _ in range(nodes)]
         self.logs = [Full(log) if node in full else log for node, log in enumerate(self.logs)]
-        self.claims = [RequestTable(random.Random(number).random) for number in range(nodes)]
+        self.requests = [RequestTable(random.Random(number).random) for number in range(nodes)]
         self.ends = {}
         for here, there in edges:
             self.ends[here, there] = self._core(here, Role.INITIATOR)
@@ -69,7 +69,7 @@ class Graph:
         assert all(core.push for core in self.ends.values())
 
     def _core(self, node, role):
-        return SyncProtocol(self.logs[node], role, port=node + 1, stay=lambda port: True, claims=self.claims[node])
+        return SyncProtocol(self.logs[node], role, port=node + 1, stay=lambda port: True, requests=self.requests[node])
 
     def run(self, seconds=40.0):
         """Let so many seconds pass; a line takes a fifth of one."""
@@ -112,7 +112,7 @@ class Graph:
 
     def _pass_on(self, node):
         """As a node does with what is new in its log."""
-        self.claims[node].contents.look(self.logs[node])
+        self.requests[node].contents.look(self.logs[node])
         new = self._new()
         if new is None or node in self.passed or not self.logs[node].entry(new.hash):
             return
@@ -182,7 +182,7 @@ def test_a_small_content_follows_its_entry():
     graph.write(0, FOLLOWS)
     graph.run()
     assert graph.complete == [0, 1, 2]
-    assert not list(graph.claims[1].contents)
+    assert not list(graph.requests[1].contents)
 
 
 def test_a_content_is_sent_whole_where_the_link_is_wide():
@@ -229,22 +229,22 @@ def test_a_block_that_came_and_was_not_taken_is_not_asked_of_the_same_peer_again
 
 
 def test_a_peer_that_brings_other_news_holds_a_block_for_a_while_only():
-    claims, slow = RequestTable(), object()
+    requests, slow = RequestTable(), object()
     block = BlockHash(sha224(b"block"))
-    claims.tick(1.0)
-    claims.take((block,), slow)
+    requests.tick(1.0)
+    requests.take((block,), slow)
     for second in range(1, int(HELD)):
-        claims.tick(1.0 + second)
-        claims.moved(slow)
-        claims.gained(slow)
-        assert claims.is_asked(block)
-    claims.tick(1.0 + HELD)
-    assert not claims.is_asked(block)
+        requests.tick(1.0 + second)
+        requests.moved(slow)
+        requests.gained(slow)
+        assert requests.is_asked(block)
+    requests.tick(1.0 + HELD)
+    assert not requests.is_asked(block)
 
 
 def compare(graph, node, log):
     """A session that compares, of a node with a log that has everything."""
-    core = SyncProtocol(graph.logs[node], Role.INITIATOR, claims=graph.claims[node])
+    core = SyncProtocol(graph.logs[node], Role.INITIATOR, requests=graph.requests[node])
     other = SyncProtocol(log, Role.RESPONDER)
     while not core.closed:
         for here, there in ((core, other), (other, core)):
@@ -267,9 +267,9 @@ def test_a_neighbour_that_tells_of_blocks_and_brings_other_news_keeps_no_session
             graph.run(1.0)
 
     bring_news(5)
-    assert graph.claims[1].exchanges, "it seems so"
+    assert graph.requests[1].exchanges, "it seems so"
     bring_news(MOVING_SECONDS)
-    assert not graph.claims[1].exchanges
+    assert not graph.requests[1].exchanges
     compare(graph, 1, graph.writer.log())
     assert len(graph.logs[1].missing_blocks(BLOCKS)) == DEPTH, "those that it was asked for"
     bring_news(HELD - MOVING_SECONDS)
@@ -320,9 +320,9 @@ def test_contents_that_one_key_writes_and_nobody_has_do_not_push_out_those_of_ot
         graph.logs[0].add(entries[-1:], ())
     graph.ends[0, 1].push.send(entries, whole=False)
     graph.run(5.0)
-    assert graph.logs[1].entry(sha224(entries[-1][:-64])) and len(list(graph.claims[0].contents)) == MOST_CONTENTS
+    assert graph.logs[1].entry(sha224(entries[-1][:-64])) and len(list(graph.requests[0].contents)) == MOST_CONTENTS
     graph.ends[1, 0].push.send(entries, whole=False)
-    assert len(list(graph.claims[1].contents)) == MOST_CONTENTS
+    assert len(list(graph.requests[1].contents)) == MOST_CONTENTS
     graph.run(20.0)
     assert graph.complete == [0, 1] and all(graph.times[encode_bytes(block)] == 1 for block in blocks)
 
@@ -332,9 +332,9 @@ def test_a_content_that_nobody_sends_is_exchanged_for_a_while_only():
     graph.mute.add(0)
     graph.write(0)
     graph.run(KEPT_SECONDS / 2)
-    assert list(graph.claims[1].contents)
+    assert list(graph.requests[1].contents)
     graph.run(KEPT_SECONDS)
-    assert not list(graph.claims[1].contents)
+    assert not list(graph.requests[1].contents)
 
 
 def test_what_is_asked_for_over_a_session_that_stands_are_blocks():
@@ -366,6 +366,6 @@ def test_a_content_that_is_complete_is_forgotten_after_a_while():
     graph = Graph(2, [(0, 1)])
     graph.write(0)
     graph.run(KEPT_SECONDS / 2)
-    assert graph.complete == [0, 1] and list(graph.claims[0].contents)
+    assert graph.complete == [0, 1] and list(graph.requests[0].contents)
     graph.run(KEPT_SECONDS + 2)
-    assert not list(graph.claims[0].contents) and not list(graph.claims[1].contents)
+    assert not list(graph.requests[0].contents) and not list(graph.requests[1].contents)

@@ -260,11 +260,11 @@ def answer(log, intake, requests, blocks=()):
 
 def test_blocks_that_nobody_has_do_not_keep_later_ones_from_being_asked_for():
     """More of them than a session asks for: the next one goes on behind them, and then from the beginning."""
-    log, claims, limits = MemoryLog(ROOT.hash), RequestTable(), Limits(asked=100)
+    log, requests, limits = MemoryLog(ROOT.hash), RequestTable(), Limits(asked=100)
     hashes = made_up(log, 250)
     asked = []
     for _ in range(4):
-        intake = Receiver(log, SessionCounters(), limits, claims)
+        intake = Receiver(log, SessionCounters(), limits, requests)
         asked.append(answer(log, intake, intake.ask_blocks()))
         intake.close()
     assert asked == [hashes[:100], hashes[100:200], hashes[200:] + hashes[:50], hashes[50:150]]
@@ -279,11 +279,11 @@ class Old(MemoryLog):
 
 @pytest.mark.parametrize("kind", [MemoryLog, Old])
 def test_many_sessions_share_what_is_missing(kind):
-    log, claims = kind(ROOT.hash), RequestTable()
+    log, requests = kind(ROOT.hash), RequestTable()
     hashes = made_up(log, 1000)
     asked = []
     for _ in range(10):
-        for request in Receiver(log, SessionCounters(), Limits(), claims).ask_blocks():
+        for request in Receiver(log, SessionCounters(), Limits(), requests).ask_blocks():
             asked += request.hashes
     assert asked == hashes[:640]
 

@@ -30,7 +30,7 @@ class Node:
 
     def __init__(self, log):
         self.log = log
-        self.claims = RequestTable()
+        self.requests = RequestTable()
 
 
 class Link(Pair):
@@ -38,8 +38,8 @@ class Link(Pair):
 
     def __init__(self, left, right, chunk=65536):
         super().__init__(left.log, right.log, chunk=chunk)
-        self.left = SyncProtocol(left.log, Role.INITIATOR, port=1000, claims=left.claims)
-        self.right = SyncProtocol(right.log, Role.RESPONDER, port=2000, claims=right.claims)
+        self.left = SyncProtocol(left.log, Role.INITIATOR, port=1000, requests=left.requests)
+        self.right = SyncProtocol(right.log, Role.RESPONDER, port=2000, requests=right.requests)
         self.sent = {self.left: bytearray(), self.right: bytearray()}
 
     def cut(self):
@@ -150,7 +150,7 @@ def test_two_that_wait_for_each_other_end():
 
 def greeted(node):
     """An initiator that asks a peer, played by the test, for the next block that it misses."""
-    core = SyncProtocol(node.log, Role.INITIATOR, claims=node.claims)
+    core = SyncProtocol(node.log, Role.INITIATOR, requests=node.requests)
     core.data_to_send(65536)
     core.receive_data(encode(Hash(VERSION, ROOT.hash, Digest(sha224(b"another root"), 1), 0)))
     work(core)

@@ -29,7 +29,7 @@ def move(links):
 def test_a_content_comes_from_several_peers_at_once_and_nothing_twice():
     writer, (one, two, three, node) = some_nodes(SIZE, [None, None, None, 0])
     links = [Link(one, node, chunk=30_000)]
-    while not node.claims.wanted:
+    while not node.requests.wanted:
         assert move(links)
     links += [Link(two, node, chunk=30_000), Link(three, node, chunk=30_000)]
     while move(links):
@@ -48,7 +48,7 @@ def test_whoever_opened_the_sessions(role):
     links = []
     for pair in pairs:
         links.append(Link(*(pair if role else pair[::-1]), chunk=30_000))
-        while not node.claims.wanted:
+        while not node.requests.wanted:
             assert move(links)
     while move(links):
         pass

@@ -45,9 +45,9 @@ class SlowLog:
         return self.lookups * LOOKUP
 
 
-def server(log, peer, claims=None):
+def server(log, peer, requests=None):
     """A core that was greeted by another one of the same filesystem, with another root hash."""
-    core = SyncProtocol(log, Role.RESPONDER, claims=claims)
+    core = SyncProtocol(log, Role.RESPONDER, requests=requests)
     core.receive_data(encode(Hash(VERSION, log.identity, Digest(bytes(28), 0), 0)) + peer)
     while core.wants_work:
         work(core)
@@ -95,11 +95,11 @@ def test_an_answer_that_waits_for_another_session_is_looked_at_once_in_a_slice()
     writer.write((b"large",), random_bytes(300_000))
     held = MemoryLog(ROOT.hash)
     held.add(writer.entries, writer.blocks[:2])
-    claims, another = RequestTable(), object()
-    claims.moved(another)
-    claims.take((BlockHash(sha224(writer.blocks[2])),), another)
+    requests, another = RequestTable(), object()
+    requests.moved(another)
+    requests.take((BlockHash(sha224(writer.blocks[2])),), another)
     log = SlowLog(held)
-    core = server(log, encode(BlockReq(tuple(BlockHash(sha224(block)) for block in writer.blocks))), claims)
+    core = server(log, encode(BlockReq(tuple(BlockHash(sha224(block)) for block in writer.blocks))), requests)
     sent = slice_of_answers(core, log.now)
     while core.wants_send:
         sent += slice_of_answers(core, log.now)
@@ -108,7 +108,7 @@ def test_an_answer_that_waits_for_another_session_is_looked_at_once_in_a_slice()
     assert slice_of_answers(core, log.now) == b""
     assert log.lookups - before == 1
     held.add([], writer.blocks[2:])
-    claims.ended(another)
+    requests.ended(another)
     while core.upload is not Upload.NONE:
         sent += slice_of_answers(core, log.now)
     assert sent.count(b"BLOCKS ") == len(writer.blocks)

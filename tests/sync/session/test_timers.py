@@ -18,13 +18,13 @@ def test_time_in_which_this_node_did_nothing_does_not_count():
 def test_the_time_of_a_node_goes_on_when_its_oldest_session_has_ended():
     shared = SessionContext()
     for now in range(1000, 1600):
-        shared.claims.tick(shared.awake.time(now))
+        shared.requests.tick(shared.awake.time(now))
     silent, other = object(), object()
-    shared.claims.asks(silent)
-    assert not shared.claims.may_ask(other)
+    shared.requests.asks(silent)
+    assert not shared.requests.may_ask(other)
     for now in range(1600, 1600 + int(PATIENCE) + 2):
-        shared.claims.tick(shared.awake.time(now))
-    assert shared.claims.may_ask(other)
+        shared.requests.tick(shared.awake.time(now))
+    assert shared.requests.may_ask(other)
 
 
 def test_greeting():
