@@ -33,13 +33,6 @@ log = logging.getLogger(__name__)
 #: Where the agent's own output goes.
 serf_log = logging.getLogger("basefs.serf")
 
-#: Seconds between two attempts to reach the RPC port of an agent that is starting.
-CONNECT_INTERVAL = 0.02
-#: Seconds that a terminated agent may take before it is killed.  Serf gives itself 3 s to leave.
-TERM_TIMEOUT = 4.0
-#: Lines of output kept for the message that says why the agent died.
-_LAST_LINES = 5
-_LINE_LIMIT = 65536
 
 # Runs in the child between fork and Serf.  A `preexec_fn` would run Python in a copy of a process with other threads,
 # where any lock may be held for ever; a fresh interpreter that becomes Serf by exec costs 15 ms and has no such trap.
@@ -83,7 +76,8 @@ class Agent:
         self.auth_key = auth_key
         #: Set once we have asked the agent to end: its complaints are then expected, and logged as INFO at most.
         self.ending = False
-        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        # For the message that says why the agent died.
+        self._lines: deque[str] = deque(maxlen=5)
         self._output = asyncio.get_running_loop().create_task(self._log_output(), name="serf-output")
 
     @classmethod
@@ -109,7 +103,7 @@ class Agent:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
-                limit=_LINE_LIMIT,
+                limit=65536,
             )
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -155,11 +149,14 @@ class Agent:
                     raise
             # Wakes up early if the agent ends: the most common reason (port in use) is then reported at once.
             ended = asyncio.ensure_future(self._process.wait())
-            await asyncio.wait([ended], timeout=CONNECT_INTERVAL)
+            await asyncio.wait([ended], timeout=0.02)
             ended.cancel()
 
-    async def stop(self, patience: float = TERM_TIMEOUT) -> None:
-        """End the agent: SIGTERM (it leaves the cluster), and SIGKILL after `patience` seconds.  Safe to call again."""
+    async def stop(self, patience: float = 4.0) -> None:
+        """End the agent: SIGTERM (it leaves the cluster), and SIGKILL after `patience` seconds.  Safe to call again.
+
+        Serf gives itself 3 s to leave.
+        """
         await self._end(signal.SIGTERM, patience)
 
     async def kill(self) -> None:

@@ -13,8 +13,6 @@ Version = tuple[int, int, int]
 
 #: Serf before it has no coordinates, other RPC commands, and bugs that lose members.
 OLDEST: Version = (0, 8, 0)
-#: Seconds that it may take to print its version.
-_TIMEOUT = 30.0
 #: A line of its help.
 _COMMAND = re.compile(r"^ {4}([a-z][a-z-]*) {2,}\S", re.MULTILINE)
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
@@ -31,12 +29,8 @@ def find_serf(path: str | None = None) -> str:
 
 def version_of(binary: str) -> Version:
     """The version that a binary prints.  Raises AgentError if it cannot be run or prints none."""
-    try:
-        done = subprocess.run([binary, "version"], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
-        raise AgentError(f"{binary} cannot be run: {error}") from None
     # "Serf v0.8.2" or "0.8.2-dev", and lines about its protocols.
-    match = _VERSION.search(done.stdout.partition("\n")[0])
+    match = _VERSION.search(_run(binary, "version").stdout.partition("\n")[0])
     if match is None:
         raise AgentError(f"{binary} is not Serf: it prints no version")
     major, minor, patch = map(int, match.groups())
@@ -46,10 +40,17 @@ def version_of(binary: str) -> Version:
 def commands_of(binary: str) -> list[str]:
     """The commands of a binary, as its help lists them; none where that cannot be read."""
     try:
-        done = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        done = _run(binary, "--help")
+    except AgentError:
         return []
     return _COMMAND.findall(done.stdout + done.stderr)
+
+
+def _run(binary: str, argument: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run([binary, argument], capture_output=True, text=True, timeout=30.0, check=False)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
+        raise AgentError(f"{binary} cannot be run: {error}") from None
 
 
 def dotted(version: Version) -> str:

@@ -83,14 +83,6 @@ class Subscription:
             self._wakeup.set()
 
 
-#: Seconds for the agent to answer a call.  It answers most in a millisecond; `force-leave` waits for its broadcast.
-TIMEOUT = 10.0
-#: Seconds for `join`, per address: Serf's own TCP timeout is 30 s in the wan profile, and it tries one after another.
-JOIN_TIMEOUT = 35.0
-#: Seconds for `leave`: two broadcasts of at most 3 s (`broadcast_timeout`) and a second to spread.
-LEAVE_TIMEOUT = 8.0
-
-
 class Client:
     """One authenticated connection.  Made by `connect`; `async with` closes it."""
 
@@ -105,8 +97,9 @@ class Client:
         self._task = asyncio.get_running_loop().create_task(self._read(), name="serf-rpc")
 
     @classmethod
-    async def connect(cls, host: str, port: int, auth_key: str, timeout: float = TIMEOUT) -> Client:
-        """A connection after handshake and auth.  `timeout`: seconds for this and, by default, for each call.
+    async def connect(cls, host: str, port: int, auth_key: str, timeout: float = 10.0) -> Client:
+        """A connection after handshake and auth.  `timeout`: seconds for this and, by default, for each call: the
+        agent answers most in a millisecond, and `force-leave` waits for its broadcast.
 
         Raises AgentError if the port is closed, the key is wrong, or time runs out.
         """
@@ -198,12 +191,14 @@ class Client:
     async def join(self, addresses: Sequence[str], replay: bool = False) -> int:
         """Join these nodes; returns how many answered.  AgentError if none did."""
         body = {"Existing": list(addresses), "Replay": replay}
-        reply = await self.call("join", body, timeout=JOIN_TIMEOUT * max(len(addresses), 1))
+        # Per address: Serf's own TCP timeout is 30 s in the wan profile, and it tries one after another.
+        reply = await self.call("join", body, timeout=35.0 * max(len(addresses), 1))
         return int(reply["Num"])
 
     async def leave(self) -> None:
         """Leave the cluster; the agent exits afterwards."""
-        await self.call("leave", timeout=LEAVE_TIMEOUT)
+        # Two broadcasts of at most 3 s (`broadcast_timeout`) and a second to spread.
+        await self.call("leave", timeout=8.0)
 
     async def tags(self, set_: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None:
         """Change this node's tags (512 bytes in all)."""

@@ -40,10 +40,6 @@ MAX_ENTRY = MAX_EVENT
 MAX_BLOCK = MAX_EVENT - 1
 
 _PACK, _ANNOUNCEMENT, _BLOCK, _ENTRY, _ORIGIN = range(5)
-_MAX_VARINT = 2
-#: IP addresses whose canonical text is remembered, 200 bytes each: each decision on a peer, and each look at the
-#: members, takes the addresses of all members, and parsing them was most of its time.
-_PARSED = 16 * 1024
 
 
 class _HostPort(NamedTuple):
@@ -66,7 +62,9 @@ class Address(_HostPort):
         return super().__new__(cls, ip, port)
 
 
-@lru_cache(maxsize=_PARSED)
+# 200 bytes each: each decision on a peer, and each look at the members, takes the addresses of all members, and parsing
+# them was most of its time.
+@lru_cache(maxsize=16 * 1024)
 def _canonical(host: str) -> str:
     try:
         ip = ipaddress.ip_address(host)
@@ -270,7 +268,7 @@ def _encode_varint(value: int) -> bytes:
 def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
     """The number at `at` and where it ends."""
     value = 0
-    for index in range(_MAX_VARINT):
+    for index in range(2):
         if at + index >= len(data):
             raise RemoteProtocolError("a length is cut off")
         byte = data[at + index]

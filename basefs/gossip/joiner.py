@@ -19,14 +19,8 @@ log = logging.getLogger(__name__)
 #: Seconds between rounds in the long run.  Shorter heals a partition faster, longer saves connection attempts to nodes
 #: that are switched off.
 INTERVAL = 30.0
-#: Seconds before an agent's second round; doubles up to INTERVAL.  Also where the first round found a node: agents that
-#: start at once, as for a new gossip key, find each other in pairs.
-FIRST_INTERVAL = 0.5
 #: Addresses tried in one round: 1024 dead ones are all tried within an hour and a half.
 PER_ROUND = 8
-#: Seconds for a TCP connection.  `join` of a dead address takes Serf 10 to 30 s, during which it does nothing else for
-#: that connection and no other join for anybody, so the address is tried from here first.
-PROBE_TIMEOUT = 3.0
 
 
 class Joiner:
@@ -56,7 +50,9 @@ class Joiner:
 
     async def run(self) -> None:
         """Never returns.  Logs a failed round; the supervisor decides whether the agent lives."""
-        delay = FIRST_INTERVAL
+        # Also where the first round found a node: agents that start at once, as for a new gossip key, find each other
+        # in pairs.
+        delay = 0.5
         while True:
             try:
                 await self.round()
@@ -107,7 +103,9 @@ class Joiner:
 async def probe_address(address: str) -> str | None:
     """The "ip:port" behind the address if it accepts a TCP connection; None if it does not, or is malformed."""
     try:
-        found = await probe(*split_host_port(address), PROBE_TIMEOUT)
+        # `join` of a dead address takes Serf 10 to 30 s, during which it does nothing else for that connection and no
+        # other join for anybody, so the address is tried from here first.
+        found = await probe(*split_host_port(address), 3.0)
     except ValueError:
         return None
     return None if found is None else join_host_port(*found)

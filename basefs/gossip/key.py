@@ -17,7 +17,6 @@ from dataclasses import dataclass
 KEY_SIZE = 32
 #: Bytes of it that are the generation, a big-endian number: the other 192 bits are random.
 _GENERATION = 8
-_LAST_GENERATION = 256**_GENERATION - 1
 #: Draws keys: random bits of the operating system.
 SYSTEM = random.SystemRandom()
 
@@ -35,7 +34,7 @@ class GossipKey:
     @classmethod
     def of(cls, generation: int, rng: random.Random = SYSTEM) -> GossipKey:
         """A new random key.  That of a new filesystem has generation 1, that of a node without one generation 0."""
-        number = min(generation, _LAST_GENERATION)
+        number = min(generation, 256**_GENERATION - 1)
         return cls(number.to_bytes(_GENERATION, "big") + rng.randbytes(KEY_SIZE - _GENERATION))
 
     @property

@@ -29,8 +29,6 @@ TAG_KEY = "key"
 TAG_ASK = "ask"
 #: What Serf calls members that leave by themselves, or because some node has asked for it.
 _LEAVING = ("leaving", "left")
-#: Names of strangers that were already logged; a cluster with more strangers than this is logged again.
-MAX_STRANGERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +228,8 @@ class PeerFilter:
     def _ignore(self, name: str, reason: str) -> None:
         if name in self._strangers:
             return
-        if len(self._strangers) >= MAX_STRANGERS:
+        # A cluster with more of them is logged again.
+        if len(self._strangers) >= 1024:
             del self._strangers[next(iter(self._strangers))]
         self._strangers[name] = None
         self.foreign += 1
@@ -246,8 +245,6 @@ _WORTH = [PeerState.LEFT, PeerState.GONE, PeerState.MEMBER, PeerState.FORMER, Pe
 #: Seconds by which the clock of another node may be ahead.  What it says of a later time would hold until then,
 #: whatever happens meanwhile.
 MAX_AHEAD = 24 * 3600.0
-#: A file longer than this is not ours: 1024 peers are some 160 KiB.
-_MAX_FILE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +390,8 @@ class PeerBook:
 def _load(path: Path) -> list[KnownPeer]:
     try:
         with path.open("rb") as file:
-            data = json.loads(file.read(_MAX_FILE))
+            # A longer one is not ours: 1024 peers are some 160 KiB.
+            data = json.loads(file.read(1024 * 1024))
         peers = [KnownPeer(**{**record, "state": PeerState(record["state"])}) for record in data]
         for peer in peers:
             kinds = (str, str, int, PeerState, float)

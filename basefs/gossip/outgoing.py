@@ -20,10 +20,6 @@ from dataclasses import dataclass
 
 from basefs.gossip.events import is_announcement
 
-#: Events of 512 B (about 550 B with Serf's header) in one packet of 1400 B.
-_PER_PACKET = 2
-_RETRANSMIT_MULT = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -51,12 +47,13 @@ BURST_MIN = 4.0
 def slots(profile: str, nodes: int) -> float:
     """Events that leave one node per second, for a cluster of `nodes` (counting us)."""
     timing = PROFILES[profile]
-    return min(timing.gossip_nodes, max(nodes - 1, 1)) * _PER_PACKET / timing.interval
+    # Two events of 512 B (about 550 B with Serf's header) fit into one packet of 1400 B.
+    return min(timing.gossip_nodes, max(nodes - 1, 1)) * 2 / timing.interval
 
 
 def sustained_rate(profile: str, nodes: int) -> float:
     """New events per second that a cluster of `nodes` carries without its queues growing."""
-    return slots(profile, nodes) / (_RETRANSMIT_MULT * math.ceil(math.log10(max(nodes, 1) + 1)))
+    return slots(profile, nodes) / (4 * math.ceil(math.log10(max(nodes, 1) + 1)))
 
 
 class TokenBucket:
@@ -154,11 +151,6 @@ class Pacer:
         self._bucket.adjust(rate, max(BURST_MIN, slots(self._profile, self._nodes)), now)
 
 
-#: Events that may wait.  At the 2 events/s of 30 nodes this is a quarter of a minute, by when an announcement and a
-#: sync (about 1.5 s) would have carried any number of them; less would turn one 16-block file into an announcement.
-QUEUE_LIMIT = 32
-
-
 class Outbox:
     """A bounded queue of encoded events.
 
@@ -169,7 +161,10 @@ class Outbox:
        is sent last, after the events that were queued before it.
     """
 
-    def __init__(self, limit: int = QUEUE_LIMIT) -> None:
+    def __init__(self, limit: int = 32) -> None:
+        """At the 2 events/s of 30 nodes 32 are a quarter of a minute, by when an announcement and a sync (about 1.5 s)
+        would have carried any number of them; less would turn one 16-block file into an announcement.
+        """
         self._limit = limit
         self._events: deque[bytes] = deque()
         self._announcement: bytes | None = None

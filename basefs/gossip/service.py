@@ -62,23 +62,11 @@ from basefs.tasks import first_of, is_set_within
 
 log = logging.getLogger(__name__)
 
-#: Seconds for `start`: a port that is still in use by the agent of the run before is free after 3 s, and on a busy
-#: machine each try may take as long as that.
-START_TIMEOUT = 15.0
 #: Seconds after the last event for which Serf's queue is watched.
 POLL_LINGER = 10.0
 #: Seconds between looks at the members while two of them have one name, since Serf does not tell when one begins to
 #: leave; and at least between two times that the others are told of a former agent.
 NAMESAKE_INTERVAL = 1.0
-#: Seconds after which that is logged: a node that returns at another address has its former one leave within these.
-NAMESAKE_PATIENCE = 5.0
-#: How often the others are told that a former agent of this node leaves.
-_TIMES_TOLD = 5
-#: Seconds from the first node that may know of a missed peer until it is asked, since several join at once; and from
-#: its answer until it is asked once more.
-ASK_AFTER = (1.0, 10.0)
-#: Seconds in which the others answer: the query takes some gossip intervals (0.5 s in the wan profile) to reach all.
-ANSWER_TIMEOUT = 5.0
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -290,10 +278,11 @@ class Gossip:
         async with await self._supervisor.dial() as client:
             await client.query(self.peers_query, encode_claims([Claim(digest_of(name), PeerState.GONE, time.time())]))
 
-    async def start(self, timeout: float = START_TIMEOUT) -> None:
+    async def start(self, timeout: float = 15.0) -> None:
         """Start the agent and wait until events flow.  Raises AgentError, with the agent's own reason, after `timeout`.
 
-        It does not wait for other nodes: joining goes on in the background.
+        It does not wait for other nodes: joining goes on in the background.  A port that is still in use by the agent
+        of the run before is free after 3 s, and on a busy machine each try may take as long as that.
         """
         find_serf(self.config.serf_path)
         snapshot = self.config.snapshot_path
@@ -444,7 +433,8 @@ class Gossip:
         while True:
             await self._looked.wait()
             self._looked.clear()
-            for delay in ASK_AFTER:
+            # Several may join at once; and once more after the answer.
+            for delay in (1.0, 10.0):
                 if self._questions() <= asked:
                     break
                 await asyncio.sleep(delay)
@@ -471,7 +461,8 @@ class Gossip:
         """Send claims to all nodes, and learn from the answers.  Raises AgentError."""
         async with await self._supervisor.dial() as client:
             for payload in queries(claims):
-                async for record in await client.query(self.peers_query, payload, timeout=ANSWER_TIMEOUT):
+                # The query takes some gossip intervals (0.5 s in the wan profile) to reach all.
+                async for record in await client.query(self.peers_query, payload, timeout=5.0):
                     if record.get("Type") == "response":
                         with contextlib.suppress(RemoteProtocolError):
                             self._learn(decode_claims(record.get("Payload") or b""))
@@ -540,7 +531,7 @@ class Gossip:
                 continue
             has_told = True
             self._told[name] = times + 1, self._clock()
-            if times + 1 == _TIMES_TOLD:
+            if times + 1 == 5:
                 del self._told[name]
                 self._book.settle(name, PeerState.GONE, time.time())
         return has_told
@@ -554,7 +545,8 @@ class Gossip:
                 log.info("only one member is %s now", what)
         for what, addresses in found.items():
             since, is_logged = self._shared.get(what, (now, False))
-            if not is_logged and now - since >= NAMESAKE_PATIENCE:
+            # A node that returns at another address has its former one leave within this time.
+            if not is_logged and now - since >= 5.0:
                 is_logged = True
                 log.warning("%d members are %s: %s", len(addresses), what, ", ".join(addresses))
             self._shared[what] = since, is_logged

@@ -16,8 +16,6 @@ _FIELDS = {
     b".memberlist.udp.received": "udp_received",
     b".memberlist.tcp.sent": "tcp_sent",
 }
-#: A single count over this is no message of Serf's.
-_MAX_COUNT = 2**31
 
 
 @dataclass(slots=True)
@@ -43,7 +41,8 @@ class SerfTraffic:
                 count = int(float(value))
             except (ValueError, OverflowError):
                 continue
-            if 0 <= count < _MAX_COUNT:
+            # A larger one is no message of Serf's.
+            if 0 <= count < 2**31:
                 setattr(self, field, getattr(self, field) + count)
 
 

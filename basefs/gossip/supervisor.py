@@ -27,10 +27,6 @@ log = logging.getLogger(__name__)
 #: which Serf cannot start at all.  A run of RESTART_MAX seconds counts as healthy, and the next restart is a first one.
 RESTART_MIN = 0.2
 RESTART_MAX = 30.0
-#: Seconds to wait for the end of the process after its connection broke: the exit status is the better reason.
-_REASON_TIMEOUT = 0.5
-#: Seconds for an agent that has left to end by itself.  It takes milliseconds; a SIGTERM meanwhile makes it 3 s.
-_EXIT_TIMEOUT = 3.0
 
 
 class Supervisor:
@@ -123,7 +119,8 @@ class Supervisor:
         except AgentError as error:
             log.info("cannot leave the Serf cluster in good order: %s", error)
         # The agent ends by itself after a leave, also after one that failed.
-        await asyncio.wait([asyncio.ensure_future(agent.wait())], timeout=_EXIT_TIMEOUT)
+        # It takes milliseconds; a SIGTERM meanwhile makes it 3 s.
+        await asyncio.wait([asyncio.ensure_future(agent.wait())], timeout=3.0)
 
     async def dial(self) -> Client:
         """One more connection to the agent.  Raises AgentError while there is none."""
@@ -175,7 +172,8 @@ class Supervisor:
         try:
             await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                await asyncio.wait([ended], timeout=_REASON_TIMEOUT)
+                # The exit status is the better reason.
+                await asyncio.wait([ended], timeout=0.5)
             if ended.done():
                 return ended.result()
             try:
