@@ -15,8 +15,6 @@ from basefs.errors import UsageError
 from basefs.management.output import examples, json_option, note, print_json
 from basefs.management.progress import transfer_bar
 
-_SHA256_DIGITS = 64
-
 
 @click.command(
     epilog=examples("basefs installserf", "basefs installserf --download ~/bin", "basefs installserf --json")
@@ -43,8 +41,8 @@ def installserf(
     The checksum of the archive must be that of --sha256, else the one known to this version of BaseFS (for the default
     version on x86), else the one published with the archive.
     """
-    if sha256 is not None and (len(sha256) != _SHA256_DIGITS or set(sha256.lower()) - set("0123456789abcdef")):
-        raise UsageError(f"--sha256 takes {_SHA256_DIGITS} hexadecimal digits")
+    if sha256 is not None and (len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef")):
+        raise UsageError("--sha256 takes 64 hexadecimal digits")
     if version is not None and not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise UsageError(f"--version takes three numbers, as in {VERSION}, not {version!r}")
     target = default_directory() if directory is None else directory.absolute()

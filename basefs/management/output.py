@@ -24,8 +24,6 @@ SHORT = 12
 _INDENT = " " * 4
 #: Columns of a terminal that does not say how wide it is, and of anything else.
 _COLUMNS = 80
-#: Columns at least in which the last column of a table is wrapped; with fewer it goes on in lines of its own.
-_LEAST = 20
 #: What no line ends in, so that it can be copied: words in quotes, and commands in the middle of a sentence.
 _TOGETHER = re.compile(r"(?<![^\s(])'[^']+'(?!\w)|\bbasefs [a-z].*?(?=[;,')]| \(| and | or |$)")
 #: Stands for a space in it; no printable text has it.
@@ -107,7 +105,8 @@ def _last_column(widths: Sequence[int], cells: Sequence[str]) -> int | None:
     if not widths or all(_width(cell) <= room for cell in cells):
         return place
     longest = max(_width(word) for cell in cells for word in _TOGETHER.sub(_joined, cell).split(" "))
-    return place if room >= max(longest, _LEAST) else None
+    # With fewer columns it goes on in lines of its own.
+    return place if room >= max(longest, 20) else None
 
 
 def _lines(row: Sequence[str], widths: Sequence[int], last: int | None) -> Iterator[str]:

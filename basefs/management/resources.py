@@ -21,9 +21,6 @@ from basefs.management.output import examples, size
 from basefs.management.session import ask_daemon
 from basefs.management.target import parse_name
 
-#: Seconds between two readings.
-_INTERVAL = 1.0
-
 
 @click.command(
     epilog=examples(
@@ -75,7 +72,7 @@ def _rows(home: Home, name: str, before: Reading, count: int | None) -> Iterator
     done = 0
     while done != count:
         # By the clock of the first reading, so that the time of a reading does not add up.
-        time.sleep(max(before.time + _INTERVAL - time.time(), 0.0))
+        time.sleep(max(before.time + 1.0 - time.time(), 0.0))
         after = _read(home, name)
         yield row_between(before, after)
         before, done = after, done + 1

@@ -14,8 +14,6 @@ from basefs.errors import UsageError
 
 _PATH = f"{__name__}.path"
 _PATHS = f"{__name__}.paths"
-#: Bytes of a passphrase that OpenSSL takes.
-_LONGEST = 1023
 
 
 def _remember(context: click.Context, option: click.Parameter, value: Path | None) -> None:
@@ -69,8 +67,9 @@ def new_passphrase(path: Path) -> str:
         found = ask_passphrase(path)
     if not found:
         raise UsageError("an empty passphrase protects nothing: leave --passphrase out for a key without one")
-    if len(found.encode("utf-8", "surrogateescape")) > _LONGEST:
-        raise UsageError(f"a passphrase has at most {_LONGEST} bytes")
+    # OpenSSL takes no longer one.
+    if len(found.encode("utf-8", "surrogateescape")) > 1023:
+        raise UsageError("a passphrase has at most 1023 bytes")
     return found
 
 

@@ -16,9 +16,6 @@ from basefs.management.output import SHORT, examples, moment, note, printable
 from basefs.management.session import client
 from basefs.management.target import parse_target
 
-#: Seconds between looks for a daemon that is to come back.
-_RETRY_SECONDS = 0.2
-
 
 @click.command(
     epilog=examples("basefs watch etc", "basefs watch /cluster/nginx --json", "basefs watch etc --reconnect")
@@ -44,7 +41,7 @@ def watch(target: str, since: str | None, reconnect: bool, as_json: bool) -> Non
         since = _follow(daemon, parsed.path, since, as_json, patient=reconnect)
         if not reconnect:
             break
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(0.2)
     raise DaemonGone(
         f"the daemon of {parsed.name} has ended; continue later with: basefs watch {target} --since {since}"
     )

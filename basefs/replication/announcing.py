@@ -27,8 +27,6 @@ GATHER_SECONDS = 0.005
 #: Seconds between announcements of one node, and between events that are gossiped because peers acknowledge nothing.
 #: Shorter follows a long copy more closely, longer leaves Serf in peace.
 ANNOUNCE_SECONDS = 0.5
-#: Seconds until a peer of a standing session should have told its root hash, after news has gone over it.
-SAFETY_SECONDS = DEFAULT_LIMITS.heartbeat + 2.0
 #: Seconds between two announcements of news that went over standing sessions: a cluster in which something changes all
 #: the time has no moment in which two root hashes are equal.
 SAFETY_PAUSE = 60.0
@@ -129,7 +127,8 @@ class Announcer:
         if not self._sync.standing:
             self.announce()
         elif self._safety is None:
-            due = max(self._loop.time() + SAFETY_SECONDS, self._announced_at + SAFETY_PAUSE)
+            # By then a peer of a standing session should have told its root hash.
+            due = max(self._loop.time() + DEFAULT_LIMITS.heartbeat + 2.0, self._announced_at + SAFETY_PAUSE)
             self._safety = self._loop.call_at(due, self._make_sure)
 
     def _send(self) -> None:

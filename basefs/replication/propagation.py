@@ -34,8 +34,6 @@ from basefs.sync.session.states import Phase
 
 log = logging.getLogger(__name__)
 
-#: Seconds without a block until what is missing of contents is fetched anew (paper, section 3.2.2, the time t).
-STALL_SECONDS = 5.0
 #: Seconds that the blocks of a gossiped file may take before they are fetched.
 BLOCK_PATIENCE = 1.5
 
@@ -344,7 +342,8 @@ class Propagation:
     async def look_again(self) -> None:
         """Call now and then: contents whose blocks stopped coming are fetched."""
         # In a worker thread: while much arrives, a writer of the log waits for seconds on a busy machine.
-        if await asyncio.to_thread(self._replica.look_again, STALL_SECONDS):
+        # The time t of the paper, section 3.2.2.
+        if await asyncio.to_thread(self._replica.look_again, 5.0):
             self._pull(None, "a content that stopped", jitter=0.0)
 
     async def audit(self) -> None:

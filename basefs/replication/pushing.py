@@ -17,24 +17,18 @@ from basefs.sync.session.push import QueuedPush
 from basefs.sync.session.responder import size_of
 from basefs.sync.wire.limits import INLINE_BLOCKS
 
-#: Bytes of entries and blocks that a node pushes at once after a while of silence, and a second in the long run.  A
-#: file of 7 KiB cost each of 8 nodes 10.0 kB when it was pushed and 11.6 kB when each fetched it: a push compares
-#: nothing, and the sessions are a tree.  To fetch takes six round trips or more, and on a bad network a new connection.
-#: More at once would be in the way of other news; more a second would send twice, in a storm or after a cut, what is
-#: fetched as well.
+#: Bytes of entries and blocks that a node pushes at once after a while of silence, half as many a second in the long
+#: run.  A file of 7 KiB cost each of 8 nodes 10.0 kB when it was pushed and 11.6 kB when each fetched it: a push
+#: compares nothing, and the sessions are a tree.  To fetch takes six round trips or more, and on a bad network a new
+#: connection.  More at once would be in the way of other news; more a second would send twice, in a storm or after a
+#: cut, what is fetched as well.
 PUSH_BYTES = 16 * 1024
-PUSH_RATE = 8 * 1024
 #: Entries, and bytes of them and their contents, that are looked at without a pause: some milliseconds.
 PUSH_ENTRIES = 64
 LOOKED_BYTES = 256 * 1024
-#: Seconds for which news is gathered before it is passed on: meanwhile the same may come from another peer, who then
-#: need not be told.
-FORWARD_SECONDS = 0.002
 #: Seconds between two root hashes because of bursts, and seconds of silence after which peers for whom news is kept
-#: back are told the root hash, and the most that they wait for it.  By then it has come to them on another way, if that
-#: is not broken.
+#: back are told the root hash.  By then it has come to them on another way, if that is not broken.
 HINT_SECONDS = 0.25
-HINT_AT_LATEST = 1.0
 
 
 class Pusher:
@@ -72,7 +66,8 @@ class Pusher:
         self._news += applied.completed
         self._blocks |= bool(applied.new_blocks)
         if (self._news or self._blocks) and self._flushing is None:
-            self._flushing = self._loop.call_later(FORWARD_SECONDS, self._flush)
+            # Meanwhile the same may come from another peer, who then need not be told.
+            self._flushing = self._loop.call_later(0.002, self._flush)
 
     def _flush(self) -> None:
         self._flushing = None
@@ -139,7 +134,7 @@ class Pusher:
         """Where news is kept back, the root hash follows when no more news comes."""
         now = self._loop.time()
         if self._hinting is None:
-            self._hint_by = now + HINT_AT_LATEST
+            self._hint_by = now + 1.0
         else:
             self._hinting.cancel()
         self._hinting = self._loop.call_at(min(now + HINT_SECONDS, self._hint_by), self._hint)
@@ -150,5 +145,5 @@ class Pusher:
 
     def _fill(self) -> None:
         now = self._loop.time()
-        self._budget = min(PUSH_BYTES, self._budget + (now - self._filled_at) * PUSH_RATE)
+        self._budget = min(PUSH_BYTES, self._budget + (now - self._filled_at) * PUSH_BYTES / 2)
         self._filled_at = now

@@ -48,18 +48,14 @@ CONTENT_PAUSE = 0.05
 CONTENT_TRIES = 7
 #: Blocks that have come until others are asked again: while a content is new to all, they have nothing of what follows.
 MOVED_ON = 64 * 32
-#: Seconds until a lost peer is tried, from one attempt to the next at the most, and the growth between.  Serf tries a
+#: Seconds until a lost peer is tried, from one attempt to the next at the most.  Serf tries a
 #: failed member every 30 s and does not notice a short cut at all; an attempt costs one TCP SYN.
 LOST_FIRST = 1.0
 LOST_LONGEST = 4.0
-LOST_GROWTH = 1.5
 #: Peers that are tried, those that were lost last; the rest is left to Serf and to the periodic session.
 MOST_LOST = 32
-#: Seconds between two looks at the neighbours, and until one that would not, or could not, is asked again at the most.
-LOOK_SECONDS = 0.5
+#: Seconds until a neighbour that would not, or could not, is asked again at the most.
 REFUSED_SECONDS = 10.0
-#: Seconds that count for a peer that was never met: it is as urgent as one that was away for an hour.
-_NEVER = 3600.0
 
 
 class Why(enum.Enum):
@@ -214,7 +210,7 @@ class PullScheduler:
     def lost(self, peer: Address, now: float) -> None:
         """A peer could not be reached."""
         if peer in self._lost:
-            delay = min(self._lost[peer] * LOST_GROWTH, LOST_LONGEST)
+            delay = min(self._lost[peer] * 1.5, LOST_LONGEST)
         else:
             delay = LOST_FIRST
             if len(self._lost) >= MOST_LOST:
@@ -375,7 +371,8 @@ class PullScheduler:
         peers = [peer for peer in self._peers() if not sessions.avoids(peer)]
         if not peers or self._is_put_off(now, sessions) or self._rng.random() >= self._probability:
             return None
-        weights = [max(now - self._met.get(peer, now - _NEVER), 1.0) for peer in peers]
+        # One that was never met is as urgent as one that was away for an hour.
+        weights = [max(now - self._met.get(peer, now - 3600.0), 1.0) for peer in peers]
         peer = self._rng.choices(peers, weights)[0]
         return None if peer in self._running else peer
 
@@ -415,7 +412,7 @@ class PullScheduler:
     def _neighbour(self, now: float, sessions: Sessions) -> Address | None:
         """A random peer to keep a session with; the next look is at once if more are missing."""
         self._refused = {peer: until for peer, until in self._refused.items() if until > now}
-        self._queue[None, Why.NEIGHBOUR] = _Item(now + LOOK_SECONDS, "")
+        self._queue[None, Why.NEIGHBOUR] = _Item(now + 0.5, "")
         standing = set(sessions.standing)
         missing = sessions.vacancies() - len(self._opening - standing)
         busy = standing | self._opening | self._refused.keys()

@@ -41,12 +41,8 @@ from basefs.management.output import SHORT, counted, printable
 from basefs.management.session import client, connections
 from basefs.management.status import lost_in_words
 
-#: Seconds that the others have to tell their time: in Serf's wan profile a question takes up to 2 s to reach all.
-CLOCK_PATIENCE = 6.0
 #: Seconds in which a daemon answers, however busy it is.
 PATIENCE = 10.0
-#: Seconds of difference that are far off.  Machines that set their clocks differ by milliseconds.
-FAR_OFF = 5.0
 
 
 class FilesystemExamination:
@@ -173,7 +169,8 @@ class FilesystemExamination:
             yield note("handlers", what, f"see {self._home.log_path(name)}")
         if node.members is not None:
             yield from self._cluster(node.members, is_open=status.summary.open)
-            yield from _compare_clocks(self._client.ask_daemon(GetClocks(CLOCK_PATIENCE)))
+            # In Serf's wan profile a question takes up to 2 s to reach all.
+            yield from _compare_clocks(self._client.ask_daemon(GetClocks(6.0)))
 
     def _cluster(self, members: list[ClusterMember], *, is_open: bool) -> Iterator[Diagnosis]:
         name = self._name
@@ -306,7 +303,8 @@ def _examine_times(name: str, log: LogFile, own: Container[str]) -> list[Diagnos
 
 def _compare_clocks(readings: Sequence[NodeClock]) -> list[Diagnosis]:
     """What the clocks of other nodes say: whether ours or one of theirs is far off."""
-    off = [one for one in readings if abs(one.offset) > one.doubt + FAR_OFF]
+    # Machines that set their clocks differ by milliseconds.
+    off = [one for one in readings if abs(one.offset) > one.doubt + 5.0]
     if len(off) > len(readings) / 2 and len(readings) > 1:
         # Most of them disagree with this one: it is more likely the wrong one.
         middle = sorted(float(one.offset) for one in off)[len(off) // 2]

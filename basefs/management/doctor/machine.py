@@ -118,12 +118,9 @@ def _port_user(port: int, kind: socket.SocketKind) -> str:
     return ""
 
 
-#: Bytes, and share of the disk, below which it counts as nearly full: a copy of /etc takes some 2 MB, and SQLite needs
-#: room for its own files.
+#: Bytes below which a disk counts as nearly full, as below a fiftieth of it: a copy of /etc takes some 2 MB, and
+#: SQLite needs room for its own files.
 LOW_BYTES = 100_000_000
-LOW_SHARE = 0.02
-#: Bytes below which hardly anything fits.
-FULL_BYTES = 64 * 1024
 #: Longest path of a UNIX socket, bytes: unix(7), without the NUL.
 _MAX_SOCKET = 107
 
@@ -192,32 +189,26 @@ def disk(path: Path) -> list[Diagnosis]:
     """Whether the disk that holds a directory has room left."""
     usage = shutil.disk_usage(path)
     low = min(LOW_BYTES, int(usage.total * 0.1)) if usage.total else LOW_BYTES
-    if usage.free >= max(low, int(usage.total * LOW_SHARE)):
+    if usage.free >= max(low, int(usage.total / 50)):
         return []
-    how = "full" if usage.free < FULL_BYTES else "nearly full"
+    # Hardly anything fits.
+    how = "full" if usage.free < 64 * 1024 else "nearly full"
     what = f"the disk of {path} is {how}: {size(usage.free)} of {size(usage.total)} are free"
     return [problem("disk", what, f"make room there ('du -x {path}'), or move BASEFS_HOME to another disk")]
 
 
-#: Bytes of `struct timex` on any system, generously; all zero asks and changes nothing, adjtimex(2).
-_TIMEX = 512
-_TIME_ERROR = 5
-
-
 def examine_clock() -> list[Diagnosis]:
     """Whether something sets the clock of this machine."""
-    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX))
-    if state != _TIME_ERROR:
+    # More bytes than `struct timex` has on any system; all zero asks and changes nothing.
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
+    # `TIME_ERROR` of adjtimex(2).
+    if state != 5:
         return []
     remedy = "timedatectl set-ntp true, or install chrony; a container gets its time from its host"
     return [note("clock", "the kernel says that this machine's clock is not synchronized", remedy)]
 
 
-#: Seconds within which a mount answers, however busy the machine is.
-MOUNT_PATIENCE = 5.0
-
-
-def examine_mount(name: str, point: Path, daemon: int, patience: float = MOUNT_PATIENCE) -> list[Diagnosis]:
+def examine_mount(name: str, point: Path, daemon: int, patience: float = 5.0) -> list[Diagnosis]:
     """One mount of this node; `daemon` is the process that should serve it."""
     answer: list[OSError | None] = []
 

@@ -22,11 +22,6 @@ from basefs.tasks import is_set_within, within
 
 #: Seconds that a peer has for an answer: some round trips of the worst network for which Serf's wan profile is made.
 PATIENCE = 5.0
-#: Message type of a ping of memberlist (Serf's transport), and of its answer.  A ping without a name is for anybody.
-_PING = 0
-_ACK = 2
-#: Seconds between two pings: UDP may lose one.
-_PING_INTERVAL = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +86,7 @@ class _Pinger(asyncio.DatagramProtocol):
         self.answered = asyncio.Event()
 
     def datagram_received(self, data: bytes, address: object) -> None:
-        if data[:1] == bytes((_ACK,)):
+        if data[:1] == b"\2":
             self.answered.set()
 
 
@@ -101,12 +96,14 @@ async def _pings(host: str, port: int, patience: float) -> bool:
         transport, pinger = await loop.create_datagram_endpoint(_Pinger, remote_addr=(host, port))
     except OSError:
         return False
-    message = bytes((_PING,)) + msgpack.packb({"SeqNo": 1, "Node": ""})
+    # A ping of memberlist (Serf's transport), for anybody, without a name; the answer begins with 2.
+    message = b"\0" + msgpack.packb({"SeqNo": 1, "Node": ""})
     deadline = loop.time() + patience
     try:
         while not pinger.answered.is_set() and loop.time() < deadline:
             transport.sendto(message)
-            await is_set_within(pinger.answered, min(_PING_INTERVAL, patience))
+            # UDP may lose one.
+            await is_set_within(pinger.answered, min(1.0, patience))
         return pinger.answered.is_set()
     finally:
         transport.close()
