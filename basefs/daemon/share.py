@@ -6,7 +6,6 @@ A share holds no secret.  It says for which filesystem, number and new root key 
 
 from __future__ import annotations
 
-import base64
 import re
 import struct
 from collections.abc import Sequence
@@ -14,18 +13,16 @@ from dataclasses import dataclass
 
 from basefs.daemon.api.messages import OtherKey, RecoveryState
 from basefs.daemon.keyfiles import signing_key
+from basefs.daemon.token import from_line, to_line
 from basefs.errors import NotPermitted, UsageError
 from basefs.log.ed25519 import is_signed, is_sound
 from basefs.log.extensions import MAX_RECOVERY_NUMBER, Recovery, RecoveryKeys
-from basefs.log.hashes import sha224
 from basefs.log.keys import SigningKey, parse_public_key
 from basefs.log.recovery import message
 from basefs.view.keyholder import Recoveries
 
 PREFIX = "share1-"
 _FIELDS = struct.Struct(">28sQ32s32s64s")
-#: Bytes of the hash at the end, against slips of the hand and of the mouse.
-_CHECKSUM = 4
 _DOMAIN = b"basefs share v1\0"
 _SPACE = re.compile(r"\s+", re.ASCII)
 
@@ -63,8 +60,7 @@ class Share:
     def __str__(self) -> str:
         """The one encoding."""
         body = _FIELDS.pack(self.identity, self.number, self.root_key, self.signer, self.signature)
-        text = base64.b32encode(body + _checksum(body)).decode().rstrip("=")
-        return PREFIX + text.lower()
+        return to_line(PREFIX, _DOMAIN, body)
 
     @classmethod
     def parse(cls, text: str) -> Share:
@@ -72,26 +68,12 @@ class Share:
         compact = _SPACE.sub("", text)
         if not compact.startswith(PREFIX):
             raise UsageError(f"that is no share: it begins with {PREFIX}, as 'basefs recover --sign' printed it")
-        damaged = UsageError("a share is damaged or cut off: copy the whole line that 'basefs recover --sign' printed")
-        digits = compact[len(PREFIX) :]
-        if not digits.isascii():
-            raise damaged
         try:
-            data = base64.b32decode(digits.upper() + "=" * (-len(digits) % 8))
-        except ValueError:
-            raise damaged from None
-        body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
-        if len(body) != _FIELDS.size or checksum != _checksum(body):
-            raise damaged
-        found = cls(*_FIELDS.unpack(body))
-        # There is one encoding: the last digit may hold bits that stand for nothing, and the case of letters, too.
-        if str(found) != compact:
-            raise damaged
-        return found
-
-
-def _checksum(body: bytes) -> bytes:
-    return sha224(_DOMAIN + body)[:_CHECKSUM]
+            return cls(*_FIELDS.unpack(from_line(PREFIX, _DOMAIN, compact)))
+        except (ValueError, struct.error):
+            raise UsageError(
+                "a share is damaged or cut off: copy the whole line that 'basefs recover --sign' printed"
+            ) from None
 
 
 def make_share(state: RecoveryState, root_key: str, signer: OtherKey, number: int | None) -> str:

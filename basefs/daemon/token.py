@@ -22,8 +22,6 @@ SEED_SIZE = 32
 #: Keys and addresses of members in a token: more make a line that is hard to paste, fewer may all be off.
 MAX_KEYS = 8
 MAX_ADDRESSES = 6
-#: Bytes of the hash at the end, against slips of the hand and of the mouse.
-_CHECKSUM = 4
 _DOMAIN = b"basefs invitation v1\0"
 _PORT = struct.Struct(">H")
 _EXPIRY = struct.Struct(">I")
@@ -70,8 +68,7 @@ class Token:
                 ),
             )
         )
-        text = base64.b32encode(body + _checksum(body)).decode().rstrip("=")
-        return PREFIX + text.lower()
+        return to_line(PREFIX, _DOMAIN, body)
 
     def __repr__(self) -> str:
         # The seed must not get into a log by accident.
@@ -85,29 +82,30 @@ class Token:
             raise UsageError("there is no invitation in the input: paste the line that 'basefs invite' printed")
         if not compact.startswith(PREFIX):
             raise UsageError(f"that is no invitation: it begins with {PREFIX}, as 'basefs invite' printed it")
-        damaged = UsageError("the invitation is damaged or cut off: copy the whole line that 'basefs invite' printed")
-        digits = compact[len(PREFIX) :]
-        if len(compact) > 2048 or not digits.isascii():
-            raise damaged
         try:
-            data = base64.b32decode(digits.upper() + "=" * (-len(digits) % 8))
+            return _decode(_Reader(from_line(PREFIX, _DOMAIN, compact)))
         except ValueError:
-            raise damaged from None
-        body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
-        if checksum != _checksum(body):
-            raise damaged
-        try:
-            found = _decode(_Reader(body))
-        except ValueError:
-            raise damaged from None
-        # There is one encoding: the last digit may hold bits that stand for nothing, and the case of letters, too.
-        if str(found) != compact:
-            raise damaged
-        return found
+            raise UsageError(
+                "the invitation is damaged or cut off: copy the whole line that 'basefs invite' printed"
+            ) from None
 
 
-def _checksum(body: bytes) -> bytes:
-    return sha224(_DOMAIN + body)[:_CHECKSUM]
+def to_line(prefix: str, domain: bytes, body: bytes) -> str:
+    """Bytes as one line of letters and digits, with a hash at the end against slips of the hand and of the mouse."""
+    text = base64.b32encode(body + sha224(domain + body)[:4]).decode().rstrip("=")
+    return prefix + text.lower()
+
+
+def from_line(prefix: str, domain: bytes, line: str) -> bytes:
+    """The bytes of a line with this prefix.  Raises `ValueError` for what `to_line` has not made."""
+    digits = line[len(prefix) :]
+    if len(line) > 2048:
+        raise ValueError("too long")
+    body = base64.b32decode(digits.upper() + "=" * (-len(digits) % 8))[:-4]
+    # Besides the hash: the last digit may hold bits that stand for nothing, and the case of letters, too.
+    if to_line(prefix, domain, body) != line:
+        raise ValueError("damaged")
+    return body
 
 
 def _string(data: bytes) -> bytes:

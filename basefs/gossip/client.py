@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -199,10 +199,6 @@ class Client:
         """Leave the cluster; the agent exits afterwards."""
         # Two broadcasts of at most 3 s (`broadcast_timeout`) and a second to spread.
         await self.call("leave", timeout=8.0)
-
-    async def tags(self, set_: Mapping[str, str] | None = None, delete: Sequence[str] = ()) -> None:
-        """Change this node's tags (512 bytes in all)."""
-        await self.call("tags", {"Tags": dict(set_ or {}), "DeleteTags": list(delete)})
 
     async def stats(self) -> Body:
         """The agent's counters: maps `agent`, `runtime`, `serf`, `tags` of strings."""

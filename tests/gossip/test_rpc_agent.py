@@ -130,7 +130,7 @@ def test_own_coordinate_and_members(tmp_path: Path) -> None:
             coordinate = await client.call("get-coordinate", {"Node": names["a"]})
             assert coordinate["Ok"] and len(coordinate["Coord"]["Vec"]) == 8
             assert not (await client.call("get-coordinate", {"Node": "nobody"}))["Ok"]
-            await client.tags({"new": "1"}, delete=["sync"])
+            await client.call("tags", {"Tags": {"new": "1"}, "DeleteTags": ["sync"]})
             mine = [member.tags for member in await client.members() if member.node_name == "a"]
             assert mine == [{"new": "1"}]
             await second.kill()
