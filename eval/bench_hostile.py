@@ -8,6 +8,7 @@ one by one, while a reader lists the root directory and waits for them.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import tempfile
 import threading
@@ -152,6 +153,30 @@ def _directory_modes(victim: Victim, count: int, key: SigningKey = ALICE) -> lis
     return [key.sign(victim.web, number, Action.MODE, BESIDE[0], b"\x01\xed") for number in range(count)]
 
 
+def _forked_modes(victim: Victim, count: int) -> list[Entry]:
+    """Modes of a directory, each with another one beside the next."""
+    found: list[Entry] = []
+    at = victim.web
+    for number in range(0, count, 2):
+        found += [ALICE.sign(at, number + side, Action.MODE, BESIDE[0], b"\x01\xed") for side in range(2)]
+        at = found[-1].hash
+    return found
+
+
+def _forked_directories(victim: Victim, count: int) -> list[Entry]:
+    """A name that is removed and made again, each time as two directories and a file that loses."""
+    found: list[Entry] = []
+    at = victim.web
+    for number in range(0, count, 4):
+        made = [ALICE.sign(at, number + side, Action.MKDIR, b"forked") for side in range(2)]
+        files = (ALICE.sign(at, each, Action.WRITE, b"forked") for each in itertools.count())
+        highest = max(entry.hash for entry in made)
+        found += [*made, next(file for file in files if file.hash < highest)]
+        found.append(ALICE.sign(made[1].hash, number, Action.DELETE, b"forked"))
+        at = found[-1].hash
+    return found
+
+
 def _granted(victim: Victim, count: int) -> tuple[list[Entry], list[SigningKey]]:
     """Grants of so many keys, and these keys."""
     keys = [SigningKey.from_seed(number.to_bytes(32, "big")) for number in range(1000, 1000 + count)]
@@ -270,6 +295,8 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "modes": _modes,
     "modes of a revoked key": partial(_modes, key=MALLORY),
     "modes of a directory": _directory_modes,
+    "forked modes of a directory": _forked_modes,
+    "forked directories": _forked_directories,
     "modes of a directory of a revoked key": partial(_directory_modes, key=MALLORY),
     "versions by a key each": _signers,
     "files where many keys are valid": _files_of_many,

@@ -45,7 +45,7 @@ class _Signed(NamedTuple):
         return self if keys == self.keys else _Signed(keys, min(self.best, others.best))
 
 
-class _Branch(NamedTuple):
+class _Winner(NamedTuple):
     """The branch that wins at an entry, or at the path: its rank (`Outcome.rank`) and first entry."""
 
     rank: tuple[int, int, EntryHash]
@@ -80,7 +80,7 @@ class Crowd:
         self._named: dict[EntryHash, list[Placed]] = {}
         self._counting: dict[EntryHash, _Signed] = {}
         #: Entry, or `None` for the path -> the branch that wins behind it.
-        self._best: dict[EntryHash | None, _Branch] = {}
+        self._best: dict[EntryHash | None, _Winner] = {}
         #: The entries that win, from the first one to the last, and the position of each.
         self._line: list[EntryHash] = []
         self._positions: dict[EntryHash, int] = {}
@@ -110,9 +110,9 @@ class Crowd:
     def _adopt(self, walk: Walk) -> None:
         behind: dict[EntryHash, _Signed] = {}
         # The last entries come first.
-        for hash, outcome in walk.outcomes.items():
+        for hash, branch in walk.branches.items():
             entry = self._forest.states[hash]
-            signed = None if outcome is None else self._with_own(entry, behind.get(hash))
+            signed = None if branch is None else self._with_own(entry, behind.get(hash))
             if signed is not None:
                 self._counting[hash] = signed
                 others = behind.get(entry.parent)
@@ -121,7 +121,7 @@ class Crowd:
             _note_revert(self._named, placed)
             if placed.entry.hash in self._counting:
                 self._compare(placed.entry.hash, self._above(placed))
-        walk.outcomes.clear()
+        walk.branches.clear()
         self._follow(None)
 
     @staticmethod
@@ -246,7 +246,7 @@ class Crowd:
         best = self._best.get(fork)
         if best is not None and best.rank > rank:
             return False
-        self._best[fork] = _Branch(rank, first)
+        self._best[fork] = _Winner(rank, first)
         return best is None or best.first != first
 
     def _follow(self, fork: EntryHash | None) -> None:
@@ -278,7 +278,7 @@ class Idlers:
         self._successors = forest.successors
         #: Entry -> the keys valid there; where a deleted path begins again, those of before, which are no fewer.
         self._authorities = walk.authorities
-        self._counting = {hash for hash, found in walk.outcomes.items() if found is not None}
+        self._counting = {hash for hash, found in walk.branches.items() if found is not None}
         #: Grant or revoke -> the entry on which it hangs.
         self._owners = {key.hash: owner for owner, keys in forest.hanging.items() for key in keys}
         self._hung = set(forest.hanging)
@@ -289,9 +289,9 @@ class Idlers:
             _note_revert(self._named, placed)
         self.looks_below = any(
             found.from_below if found is not None else forest.states[hash].action is Action.MKDIR
-            for hash, found in walk.outcomes.items()
+            for hash, found in walk.branches.items()
         )
-        walk.outcomes.clear()
+        walk.branches.clear()
 
     def __len__(self) -> int:
         return len(self._authorities) + len(self._owners)

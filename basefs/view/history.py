@@ -17,7 +17,7 @@ from basefs.path import Path
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State
 from basefs.view.tree import Tree
-from basefs.view.walk import MergedDirectory, Outcome
+from basefs.view.walk import Branch, MergedDirectory, Outcome
 
 
 class RevisionStatus(enum.Enum):
@@ -70,14 +70,14 @@ class Conflict:
         rule: which rule decided.
     """
 
-    branch: Outcome
+    branch: Branch
     won: Entry
     rule: ForkRule
 
     @property
     def lost(self) -> Entry:
         """The last entry of the branch that lost: reverting to it brings it back."""
-        return self.branch.tips[0]
+        return self.branch.tip
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Survey:
         entries: all entries of the path, in order of arrival.
         outcome: the outcome of the path; `None` if no entry counts.
         states: entry -> the state of the path after it.
-        outcomes: entry -> the end of the branch that it begins; `None` if it does not count.
+        begun: entry -> the branch that it begins; `None` if it does not count.
         is_removed: whether the directory that holds the path was removed; the rest then describes the path before.
         resolve: the outcome of the path if it had only some of its entries.
         withheld: the writes whose contents do not come because nothing shows them.
@@ -115,7 +115,7 @@ class Survey:
     entries: Sequence[Placed]
     outcome: Outcome | None
     states: Mapping[EntryHash, State]
-    outcomes: Mapping[EntryHash, Outcome | None]
+    begun: Mapping[EntryHash, Branch | None]
     is_removed: bool = False
     resolve: Callable[[Sequence[Placed]], Outcome | None] | None = field(default=None, compare=False)
     withheld: frozenset[EntryHash] = frozenset()
@@ -136,21 +136,21 @@ class Survey:
         def resolve(some: Sequence[Placed]) -> Outcome | None:
             return resolver.path(some, directory)
 
-        return cls(entries, outcome, walk.states, walk.outcomes, is_removed, resolve, over=frozenset(walk.over))
+        return cls(entries, outcome, walk.states, walk.branches, is_removed, resolve, over=frozenset(walk.over))
 
     def _walk(self) -> set[EntryHash]:
         """The entries from the path's beginning to its end."""
-        return set() if self.outcome is None else self._leading_to(self.outcome, set())
+        return set() if self.outcome is None else self._leading_to(self.outcome.tips, set())
 
     def branch_of(self, conflict: Conflict) -> set[EntryHash]:
         """The entries of a branch that lost."""
-        return self._leading_to(conflict.branch, self._walk())
+        return self._leading_to((end.tip for end in conflict.branch.ends()), self._walk())
 
-    def _leading_to(self, outcome: Outcome, known: set[EntryHash]) -> set[EntryHash]:
-        """The entries that lead to an outcome, without the known ones and their ancestors."""
+    def _leading_to(self, tips: Iterable[Entry], known: set[EntryHash]) -> set[EntryHash]:
+        """The entries that lead to these, without the known ones and their ancestors."""
         parents = {placed.entry.hash: placed.entry.parent for placed in self.entries if placed.kind.is_state}
         found: set[EntryHash] = set()
-        for tip in outcome.tips:
+        for tip in tips:
             hash: EntryHash | None = tip.hash
             while hash is not None and hash not in known and hash not in found:
                 found.add(hash)
@@ -250,11 +250,11 @@ class Survey:
         if hash in story.shown:
             return RevisionStatus.CURRENT
         state = self.states.get(hash)
-        if hash in story.way or (hash in story.acceptances and self.outcomes.get(hash) is not None):
+        if hash in story.way or (hash in story.acceptances and self.begun.get(hash) is not None):
             return RevisionStatus.PAST
         if state is None:
             return RevisionStatus.GONE
-        if self.outcomes.get(hash) is not None:
+        if self.begun.get(hash) is not None:
             return RevisionStatus.LOST
         if hash in self.over:
             return RevisionStatus.OVER
@@ -282,15 +282,15 @@ class Survey:
                 found += [
                     Conflict(loser, self.outcome.tips[0], _rule(best, loser))
                     for loser in losers
-                    if not _is_settled(loser.tips[0], walk, restored)
+                    if not _is_settled(loser.tip, walk, restored)
                 ]
         return found
 
-    def _forks(self, walk: Set[EntryHash]) -> Iterable[list[Outcome]]:
+    def _forks(self, walk: Set[EntryHash]) -> Iterable[list[Branch]]:
         """The branches of each fork on the way of the path."""
-        forks: dict[EntryHash | None, list[Outcome]] = {}
+        forks: dict[EntryHash | None, list[Branch]] = {}
         for placed in self.entries:
-            branch = self.outcomes.get(placed.entry.hash)
+            branch = self.begun.get(placed.entry.hash)
             if not placed.kind.is_state or branch is None:
                 continue
             at = None if placed.kind is EntryKind.CHILD else placed.entry.parent
@@ -298,7 +298,7 @@ class Survey:
                 forks.setdefault(at, []).append(branch)
         return forks.values()
 
-    def _is_loss(self, branch: Outcome) -> bool:
+    def _is_loss(self, branch: Branch) -> bool:
         """Whether a branch is a loss: a removal is none where nothing is there, or a directory that outlived it."""
         if branch.state.kind is not Kind.ABSENT or self.outcome is None:
             return True
@@ -313,7 +313,7 @@ def _ancestors(hash: EntryHash, entries: Mapping[EntryHash, Entry]) -> Iterator[
         entry = entries.get(entry.parent)
 
 
-def _rank(branch: Outcome) -> tuple[int, int, EntryHash]:
+def _rank(branch: Branch) -> tuple[int, int, EntryHash]:
     return branch.rank
 
 
@@ -327,7 +327,7 @@ def _is_settled(lost: Entry, walk: Set[EntryHash], restored: Set[bytes]) -> bool
     return lost.action is Action.REVERT and (lost.content in walk or lost.content in restored)
 
 
-def _rule(winner: Outcome, loser: Outcome) -> ForkRule:
+def _rule(winner: Branch, loser: Branch) -> ForkRule:
     if winner.rank < loser.rank:
         return ForkRule.DIRECTORY
     rules = (ForkRule.AUTHORITY, ForkRule.CONTRIBUTORS, ForkRule.HASH)

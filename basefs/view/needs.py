@@ -132,8 +132,8 @@ class Needs:
         entries = self._store.entries_at(path_id)
         for directory in self._directories(path_id, entries):
             walk = Walk(self._whole, Forest.of(entries, directory.mkdirs), directory)
-            for hash, outcome in walk.outcomes.items():
-                if outcome is not None:
+            for hash, branch in walk.branches.items():
+                if branch is not None:
                     shown.update(
                         write for write in (walk.states[hash].content, self._source(hash)) if write is not None
                     )

@@ -428,9 +428,10 @@ class Resolver:
 
     @staticmethod
     def _result(walk: Walk) -> Outcome | None:
-        outcome = walk.choose([walk.outcomes[head.entry.hash] for head in walk.order_heads()])
-        if outcome is None:
+        winner = walk.winner()
+        if winner is None:
             return None
+        outcome = winner.outcome()
         if len(outcome.directories) > 1:
             outcome = outcome._replace(authority=walk.united(outcome.directories))
         # Changes below a directory that is not shown are looked at in any case.  A revert can show the directory of a
@@ -506,8 +507,8 @@ class Resolver:
     def linked(self, target: EntryHash) -> State:
         """The current state of the file that an entry belongs to, whatever became of that entry's own name."""
         walk = self._walk_from(target)
-        outcome = None if walk is None else walk.outcomes.get(target)
-        state = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN) if outcome is None else outcome.state
+        branch = None if walk is None else walk.branches.get(target)
+        state = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN) if branch is None else branch.state
         return state if state.kind in LINKABLE else UNKNOWN
 
     def named(self, link: Entry) -> State:
@@ -521,8 +522,8 @@ class Resolver:
         then = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN)
         if walk is None or then.kind not in LINKABLE:
             return UNKNOWN
-        outcome = walk.outcomes.get(target)
-        now = then if outcome is None else outcome.state
+        branch = walk.branches.get(target)
+        now = then if branch is None else branch.state
         if all(
             self.may_change(link.fingerprint, file) for file in {file.origin: file for file in (then, now)}.values()
         ):
@@ -566,8 +567,8 @@ class Resolver:
     def linked_end(self, target: EntryHash) -> EntryHash:
         """The entry after which the file of an entry has the state that `linked` returns."""
         walk = self._walk_from(target)
-        outcome = None if walk is None else walk.outcomes.get(target)
-        return target if outcome is None else outcome.tips[0].hash
+        branch = None if walk is None else walk.branches.get(target)
+        return target if branch is None else branch.tip.hash
 
     def _walk_from(self, target: EntryHash) -> Walk | None:
         """The walk over the files of the path of an entry, which shows what that is, for as long as the log stays."""
@@ -664,7 +665,7 @@ class Resolver:
         walks = self._walks_below(directory.mkdir, directory.authority, depth, question, unlimited=directory.unlimited)
         for outcome, walk in walks:
             if question is Below.LATER:
-                found = any(each is not None for each in walk.outcomes.values())
+                found = any(each is not None for each in walk.branches.values())
                 further += walk.unproven
             else:
                 found = outcome is not None and outcome.state.kind is not Kind.ABSENT

@@ -132,7 +132,7 @@ class Reverter:
             if linked & found.branch_of(conflict):
                 continue
             won = conflict.won.hash
-            entries.extend(self._restore(path, conflict.branch, won, found.states[won]))
+            entries.extend(self._restore(path, conflict.branch.outcome(), won, found.states[won]))
         return Draft(entries)
 
     def _restore(self, path: Path, outcome: Outcome, target: EntryHash, state: State) -> list[Entry]:
@@ -226,10 +226,11 @@ class Reverter:
         entries: list[Entry] = []
         followed: set[EntryHash] = set()
         for end in then.tips:
-            branch = None if found is None else found.outcomes.get(end.hash)
+            branch = None if found is None else found.begun.get(end.hash)
             if branch is not None:
-                entries.extend(self._restore(path, branch, self._made(end), then.state))
-                followed.update(tip.hash for tip in branch.tips)
+                there = branch.outcome()
+                entries.extend(self._restore(path, there, self._made(end), then.state))
+                followed.update(tip.hash for tip in there.tips)
         for tip, authority in zip(now.tips, now.authorities, strict=True):
             if tip.hash not in followed:
                 other = now._replace(tips=(tip,), authorities=(authority,))

@@ -69,10 +69,79 @@ class Outcome(NamedTuple):
         """The directory that the path is, for the paths in it; these have so many components."""
         return MergedDirectory(self.directories, self.authority, depth)
 
+
+class Branch(NamedTuple):
+    """An entry and all behind it on its path, as far as that counts.
+
+    Directories that are merged keep what each of them ends with: a list of all ends at each fork would cost the square
+    of the number of forks.
+
+    Attributes:
+        state: the state with which it ends.
+        tip: its last entry; of merged branches that of the highest ranked one.
+        authority: the keys valid there.
+        contributors: keys valid now that signed an entry of the branch.
+        first: hash of its first entry; the highest one of merged branches.
+        from_below: as of an `Outcome`.
+        merged: the branches of one directory that this one was merged from, the highest ranked first.
+        is_weighed: whether the contributors include those of what is in its directories.
+    """
+
+    state: State
+    tip: Entry
+    authority: Authority
+    contributors: Contributors
+    first: EntryHash
+    from_below: bool = False
+    merged: tuple[Branch, ...] = ()
+    is_weighed: bool = False
+
     @property
     def rank(self) -> tuple[int, int, EntryHash]:
         """The value that rules 2 to 4 compare; the highest wins."""
         return -self.contributors.best, len(self.contributors), self.first
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it ends as a live directory."""
+        return self.state.kind is Kind.DIRECTORY
+
+    def ends(self) -> Iterator[Branch]:
+        """The branches of which it was merged, this one if it was not; the highest ranked first."""
+        todo = [self]
+        while todo:
+            branch = todo.pop()
+            if branch.merged:
+                todo.extend(reversed(branch.merged))
+            else:
+                yield branch
+
+    def unweighed(self) -> Iterator[Branch]:
+        """Its ends, but for those of which the contributors are known to include what is in them."""
+        todo = [self]
+        while todo:
+            branch = todo.pop()
+            if branch.is_weighed:
+                continue
+            if branch.merged:
+                todo.extend(branch.merged)
+            else:
+                yield branch
+
+    def outcome(self) -> Outcome:
+        """The outcome of the path, if this branch is what is left of it."""
+        ends = list(self.ends())
+        directories = [end.state.origin for end in ends if end.is_directory and end.state.origin is not None]
+        return Outcome(
+            self.state,
+            tuple(end.tip for end in ends),
+            tuple(dict.fromkeys(directories)),
+            self.authority,
+            tuple(end.authority for end in ends),
+            self.contributors,
+            self.first,
+            self.from_below,
+        )
 
 
 class MergedDirectory(NamedTuple):
@@ -254,7 +323,8 @@ class Walk:
         #: Directories below which something counts.
         self._proven: set[EntryHash] = set()
         self.states: dict[EntryHash, State] = {}
-        self.outcomes: dict[EntryHash, Outcome | None] = {}
+        #: Entry -> the branch that it begins; `None` if it does not count.
+        self.branches: dict[EntryHash, Branch | None] = {}
         self.authorities: dict[EntryHash, Authority] = {}
         #: The entries that are over the quotas of their keys.
         self.over: set[EntryHash] = set()
@@ -272,7 +342,7 @@ class Walk:
         #: The entries that rest on one of a key that is not valid.
         self.unfounded = self._find_unfounded() if others.has_quotas and not unlimited else frozenset()
         for placed in reversed(self._order):
-            self.outcomes[placed.entry.hash] = self._outcome(placed)
+            self.branches[placed.entry.hash] = self._branch(placed)
 
     @property
     def has_quotas(self) -> bool:
@@ -286,7 +356,7 @@ class Walk:
 
     def order_heads(self) -> list[Placed]:
         """The heads that the forward pass reached."""
-        return [head for head in self.forest.heads if head.entry.hash in self.outcomes]
+        return [head for head in self.forest.heads if head.entry.hash in self.branches]
 
     def keys_besides(self, authority: Authority) -> frozenset[Fingerprint]:
         """The keys that are valid behind any entry, and not by this authority."""
@@ -434,7 +504,7 @@ class Walk:
             return True
         return entry.action is Action.MKDIR and self._counts_below(Unproven(entry.hash, authority, True))
 
-    def _outcome(self, placed: Placed) -> Outcome | None:
+    def _branch(self, placed: Placed) -> Branch | None:
         entry = placed.entry
         if entry.hash in self.unfounded or (self._files is not None and self.states[entry.hash].kind not in LINKABLE):
             return None
@@ -445,7 +515,7 @@ class Walk:
                 self.over.add(entry.hash)
             else:
                 own = Contributors.of(entry.fingerprint, authority.depths[entry.fingerprint])
-        branches = [outcome for hash in self._following(entry) if (outcome := self.outcomes.get(hash)) is not None]
+        branches = [branch for hash in self._following(entry) if (branch := self.branches.get(hash)) is not None]
         chosen = self.choose(branches)
         if chosen is not None:
             contributors = Contributors.united([*(branch.contributors for branch in branches), own])
@@ -456,15 +526,11 @@ class Walk:
         from_below = not own
         if not own and not self._is_built_upon(entry, authority):
             return None
-        directories: tuple[EntryHash, ...] = ()
         if state.kind is Kind.ABSENT and state.remains is not None:
             from_below = True
             if self._has_life(state.remains, authority):
                 state = state.remains
-        if state.kind is Kind.DIRECTORY:
-            assert state.origin is not None
-            directories = (state.origin,)
-        return Outcome(state, (entry,), directories, authority, (authority,), own, entry.hash, from_below)
+        return Branch(state, entry, authority, own, entry.hash, from_below)
 
     def end(self, hash: EntryHash) -> Outcome | None:
         """The outcome if the path ended with this entry, for any contributor; `None` if it is not of this path."""
@@ -474,13 +540,12 @@ class Walk:
         authority = self.authorities[hash]
         if state.kind is Kind.ABSENT and state.remains is not None and self._has_life(state.remains, authority):
             state = state.remains
-        directories = (state.origin,) if state.kind is Kind.DIRECTORY and state.origin is not None else ()
-        return Outcome(state, (entry,), directories, authority, (authority,), NOBODY, hash)
+        return Branch(state, entry, authority, NOBODY, hash).outcome()
 
     def last_absence(self) -> Outcome | None:
         """The last outcome without an object, on the way to the present one; `None` if there always was one."""
-        outcome = self.choose([self.outcomes[head.entry.hash] for head in self.order_heads()])
-        entry = None if outcome is None else outcome.tips[0]
+        branch = self.winner()
+        entry = None if branch is None else branch.tip
         while entry is not None:
             if self.states[entry.hash].kind is Kind.ABSENT:
                 return self.end(entry.hash)
@@ -521,38 +586,44 @@ class Walk:
             return False
         return self._others.has_life_below(remains.origin, authority, self._depth)
 
-    def choose(self, branches: Sequence[Outcome | None]) -> Outcome | None:
+    def winner(self) -> Branch | None:
+        """The branch that the path shows."""
+        return self.choose([self.branches[head.entry.hash] for head in self.order_heads()])
+
+    def choose(self, branches: Sequence[Branch | None]) -> Branch | None:
         """The winner among branches by the rules; directories are merged first.  `None` without any branch."""
-        candidates = sorted((branch for branch in branches if branch is not None), key=lambda o: o.rank, reverse=True)
+        candidates = sorted((branch for branch in branches if branch is not None), key=lambda b: b.rank, reverse=True)
         if len(candidates) < 2:
             return candidates[0] if candidates else None
         from_below = any(candidate.from_below for candidate in candidates)
-        directories = [candidate for candidate in candidates if candidate.directories]
-        others = [candidate for candidate in candidates if not candidate.directories]
+        directories = [candidate for candidate in candidates if candidate.is_directory]
+        others = [candidate for candidate in candidates if not candidate.is_directory]
         if directories:
             # rmdir removes the branches that it saw; another one that is a directory stays.
             others = [candidate for candidate in others if candidate.state.remains is None]
-            merged = self._merged(directories, against_others=bool(others))
+            merged = self._merged(directories)
             if not others:
                 return merged._replace(from_below=from_below)
-            others.append(merged)
-        winner = max(others, key=lambda outcome: outcome.rank)
+            others.append(self._weighed(merged))
+        winner = max(others, key=lambda branch: branch.rank)
         return winner._replace(from_below=from_below or bool(directories))
 
-    def _merged(self, directories: Sequence[Outcome], *, against_others: bool) -> Outcome:
-        contributors = [outcome.contributors for outcome in directories]
-        mkdirs: dict[EntryHash, None] = {}
-        for outcome in directories:
-            mkdirs.update(dict.fromkeys(outcome.directories))
-        if against_others:
-            places = [
-                Incarnation(mkdir, one.authority, self._depth) for one in directories for mkdir in one.directories
-            ]
-            contributors.append(self._others.contributors_below(places))
+    def _merged(self, directories: Sequence[Branch]) -> Branch:
+        if len(directories) == 1:
+            return directories[0]
         return directories[0]._replace(
-            tips=tuple(tip for outcome in directories for tip in outcome.tips),
-            authorities=tuple(authority for outcome in directories for authority in outcome.authorities),
-            directories=tuple(mkdirs),
-            contributors=Contributors.united(contributors),
-            first=max(outcome.first for outcome in directories),
+            contributors=Contributors.united(branch.contributors for branch in directories),
+            first=max(branch.first for branch in directories),
+            merged=tuple(directories),
+            is_weighed=False,
         )
+
+    def _weighed(self, branch: Branch) -> Branch:
+        """A branch that ends as a directory, together with the contributors of what is in that."""
+        places = [
+            Incarnation(end.state.origin, end.authority, self._depth)
+            for end in branch.unweighed()
+            if end.state.origin is not None
+        ]
+        below = self._others.contributors_below(places)
+        return branch._replace(contributors=branch.contributors.with_others(below), is_weighed=True)

@@ -51,13 +51,20 @@ NEVER = 2**80
 
 @dataclass(frozen=True)
 class Branch:
-    """Where a branch ends: its state, the merged directories, the keys there, its contributors, its first entry."""
+    """Where a branch ends: its state, the merged directories, the keys there, its contributors, its first entry.
+
+    `ends`: the directories that were merged, each with the keys that are valid in it.
+    """
 
     state: State
-    directories: tuple[bytes, ...]
+    ends: tuple[tuple[bytes, Depths], ...]
     keys: Depths
     contributors: Depths
     first: bytes
+
+    @property
+    def directories(self) -> tuple[bytes, ...]:
+        return tuple(dict.fromkeys(mkdir for mkdir, _ in self.ends))
 
     @property
     def rank(self) -> tuple[int, int, bytes]:
@@ -433,11 +440,11 @@ class Path:
             assert state.remains.origin is not None
             if self.lives(state.remains.origin, keys, self.depth):
                 state = state.remains
-        directories: tuple[bytes, ...] = ()
+        ends: tuple[tuple[bytes, Depths], ...] = ()
         if state.kind is Kind.DIRECTORY:
             assert state.origin is not None
-            directories = (state.origin,)
-        return Branch(state, directories, keys, own, entry.hash)
+            ends = ((state.origin, keys),)
+        return Branch(state, ends, keys, own, entry.hash)
 
     def _unfounded(self, entry: Entry) -> bool:
         """Whether an entry rests on one of a key that is not valid, by its parent or by what it names, and nothing
@@ -528,13 +535,13 @@ class Path:
         contributors = [branch.contributors for branch in directories]
         if others:
             contributors += [
-                self.contributors_below(mkdir, branch.keys, self.depth)
+                self.contributors_below(mkdir, keys, self.depth)
                 for branch in directories
-                for mkdir in branch.directories
+                for mkdir, keys in branch.ends
             ]
         merged = replace(
             directories[0],
-            directories=tuple(dict.fromkeys(mkdir for branch in directories for mkdir in branch.directories)),
+            ends=tuple(end for branch in directories for end in branch.ends),
             contributors=united(contributors),
             first=max(branch.first for branch in directories),
         )
