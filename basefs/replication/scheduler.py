@@ -28,34 +28,49 @@ from basefs.sync.session.recent import Recent
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase
 
-#: Sessions at once.  More would fetch the same news from several peers.
-LIMIT = 4
-#: Peers in the queue because of news; further ones are dropped, the periodic session makes up for it.
-MOST_QUEUED = 256
-#: Seconds until a gap is fetched, at the most: what is on its way over a standing session comes in that time.
-GAP_JITTER = 0.1
-#: Seconds without news before a gap is fetched, since in a burst all neighbours advertise what is on its way; and
-#: seconds after which it is fetched all the same, with news now and then and in a burst.
-QUIET = 0.5
-LATEST_IN_BURST = 2.0
-#: More entries than this within a second are a burst.
-BURST_ENTRIES = 16
-#: Seconds without anything after which another gap is fetched although the last session has not ended.
-GAP_PATIENCE = 2.0
-#: Seconds until a peer is asked for the rest of a content, doubled for each that had nothing.
-CONTENT_PAUSE = 0.05
-#: Peers asked in vain until it is left to the sessions that there are anyway, or until something else is missing.
-CONTENT_TRIES = 7
-#: Blocks that have come until others are asked again: while a content is new to all, they have nothing of what follows.
-MOVED_ON = 64 * 32
-#: Seconds until a lost peer is tried, from one attempt to the next at the most.  Serf tries a
-#: failed member every 30 s and does not notice a short cut at all; an attempt costs one TCP SYN.
-LOST_FIRST = 1.0
-LOST_LONGEST = 4.0
-#: Peers that are tried, those that were lost last; the rest is left to Serf and to the periodic session.
-MOST_LOST = 32
-#: Seconds until a neighbour that would not, or could not, is asked again at the most.
-REFUSED_SECONDS = 10.0
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """How many pulls there are, and when.  Times are in seconds.
+
+    Attributes:
+        sessions: at once.  More would fetch the same news from several peers.
+        queued: peers in the queue because of news; further ones are dropped, the periodic session makes up for it.
+        gap_jitter: until a gap is fetched, at the most: what is on its way over a standing session comes in that time.
+        quiet: without news before a gap is fetched, since in a burst all neighbours advertise what is on its way; and
+            after which it is fetched all the same, with news now and then.
+        latest_in_burst: after which it is fetched all the same in a burst.
+        burst_entries: more entries than this within a second are a burst.
+        gap_patience: without anything after which another gap is fetched although the last session has not ended.
+        content_pause: until a peer is asked for the rest of a content, doubled for each that had nothing.
+        content_tries: peers asked in vain until it is left to the sessions that there are anyway, or until something
+            else is missing.
+        moved_on: blocks that have come until others are asked again: while a content is new to all, they have nothing
+            of what follows.
+        lost_first: until a lost peer is tried.  Serf tries a failed member every 30 s and does not notice a short cut
+            at all; an attempt costs one TCP SYN.
+        lost_longest: from one attempt to the next at the most.
+        lost: peers that are tried, those that were lost last; the rest is left to Serf and to the periodic session.
+        refused: until a neighbour that would not, or could not, is asked again at the most.
+    """
+
+    sessions: int = 4
+    queued: int = 256
+    gap_jitter: float = 0.1
+    quiet: float = 0.5
+    latest_in_burst: float = 2.0
+    burst_entries: int = 16
+    gap_patience: float = 2.0
+    content_pause: float = 0.05
+    content_tries: int = 7
+    moved_on: int = 64 * 32
+    lost_first: float = 1.0
+    lost_longest: float = 4.0
+    lost: int = 32
+    refused: float = 10.0
+
+
+DEFAULT_PULLS = PullLimits()
 
 
 class Why(enum.Enum):
@@ -140,19 +155,17 @@ class PullScheduler:
         *,
         interval: float = 0.0,
         probability: float = 1.0,
-        limit: int = LIMIT,
-        content_pause: float = CONTENT_PAUSE,
+        limits: PullLimits = DEFAULT_PULLS,
     ) -> None:
-        """`peers` lists the others; `interval` in seconds, 0: no periodic sessions, else one with this `probability`.
+        """`peers` lists the others.
 
-        `limit`: sessions at once, besides those that stay open.
+        `interval`: seconds, 0: no periodic sessions, else one with this `probability`.
         """
         self._peers = peers
         self._rng = rng
         self._interval = interval
         self._probability = probability
-        self._limit = limit
-        self._content_pause = content_pause
+        self._limits = limits
         self._queue: dict[tuple[Address | None, Why], _Item] = {}
         self._running: dict[Address, _Running] = {}
         self._opening: set[Address] = set()
@@ -163,7 +176,7 @@ class PullScheduler:
         self._gaps: dict[Address, None] = {}
         self._gap_since = self._gap_not_before = 0.0
         self._arrived = 0
-        self._arrived_at = -QUIET
+        self._arrived_at = -limits.quiet
         self._counted_since = 0.0
         #: Attempts to find a content in vain, for which blocks, after how many blocks, and with whom last.
         self._tries = 0
@@ -188,7 +201,7 @@ class PullScheduler:
         the news may have come too late for this one.  Returns whether it is in the queue: not where too many are.
         """
         if (peer, Why.NEWS) not in self._queue:
-            if len(self._queue) >= MOST_QUEUED:
+            if len(self._queue) >= self._limits.queued:
                 return False
             self._queue[peer, Why.NEWS] = _Item(now + self._rng.uniform(0, jitter), text)
         return True
@@ -197,7 +210,7 @@ class PullScheduler:
         """A neighbour has something that is not here."""
         if not self._gaps:
             self._gap_since = now
-            self._gap_not_before = now + self._rng.uniform(0, GAP_JITTER)
+            self._gap_not_before = now + self._rng.uniform(0, self._limits.gap_jitter)
         self._gaps[peer] = None
 
     def arrived(self, entries: int, now: float) -> None:
@@ -210,10 +223,10 @@ class PullScheduler:
     def lost(self, peer: Address, now: float) -> None:
         """A peer could not be reached."""
         if peer in self._lost:
-            delay = min(self._lost[peer] * 1.5, LOST_LONGEST)
+            delay = min(self._lost[peer] * 1.5, self._limits.lost_longest)
         else:
-            delay = LOST_FIRST
-            if len(self._lost) >= MOST_LOST:
+            delay = self._limits.lost_first
+            if len(self._lost) >= self._limits.lost:
                 # Machines that are off for good must not keep those from being tried that will be back.
                 self.found(next(iter(self._lost)))
         self._lost[peer] = delay
@@ -261,7 +274,7 @@ class PullScheduler:
             return
         if pull.why is Why.NEIGHBOUR:
             self._opening.discard(pull.peer)
-            self._refused[pull.peer] = now + self._rng.uniform(0, REFUSED_SECONDS)
+            self._refused[pull.peer] = now + self._rng.uniform(0, self._limits.refused)
         else:
             self._running.pop(pull.peer, None)
         self._meet(pull.peer, now)
@@ -276,14 +289,14 @@ class PullScheduler:
         """Some of a content may be missing."""
         if (None, Why.CONTENT) in self._queue:
             return
-        moved_on = sessions.blocks - self._blocks_then >= MOVED_ON
+        moved_on = sessions.blocks - self._blocks_then >= self._limits.moved_on
         if self._tries and (moved_on or not self._sought.issuperset(sessions.missing())):
             # A content has moved on, or another one is missing.  What nobody can complete is not looked for again only
             # because a session brings something else: on a busy cluster that would never end.
             self._tries = 0
             self._sought.clear()
-        if self._tries < CONTENT_TRIES:
-            self._queue[None, Why.CONTENT] = _Item(now + self._content_pause * 2**self._tries, "")
+        if self._tries < self._limits.content_tries:
+            self._queue[None, Why.CONTENT] = _Item(now + self._limits.content_pause * 2**self._tries, "")
 
     # What to do
 
@@ -300,7 +313,7 @@ class PullScheduler:
     @property
     def due(self) -> float | None:
         """When to ask for the `next`, in seconds; `None`: when something has happened."""
-        full = len(self._running) >= self._limit
+        full = len(self._running) >= self._limits.sessions
         times = [
             item.not_before
             for (peer, why), item in self._queue.items()
@@ -317,14 +330,14 @@ class PullScheduler:
     @property
     def _gap_due(self) -> float:
         busy = [each.moved for each in self._running.values() if each.why is Why.GAP and not each.waits]
-        latest = LATEST_IN_BURST if self._arrived > BURST_ENTRIES else QUIET
-        quiet = min(self._arrived_at + QUIET, self._gap_since + latest)
-        return max(self._gap_not_before, quiet, max(busy) + GAP_PATIENCE if busy else 0.0)
+        latest = self._limits.latest_in_burst if self._arrived > self._limits.burst_entries else self._limits.quiet
+        quiet = min(self._arrived_at + self._limits.quiet, self._gap_since + latest)
+        return max(self._gap_not_before, quiet, max(busy) + self._limits.gap_patience if busy else 0.0)
 
     def next(self, now: float, sessions: Sessions) -> Pull | None:
         """What is due, `None` if nothing is; `ended` must follow."""
         while (due := self.due) is not None and due <= now:
-            is_gap = self._open_gaps and len(self._running) < self._limit and self._gap_due == due
+            is_gap = self._open_gaps and len(self._running) < self._limits.sessions and self._gap_due == due
             pull = self._take_gap(now, sessions) if is_gap else self._take(now, sessions)
             if pull is None or (pull.why is not Why.LOST and sessions.avoids(pull.peer)):
                 continue
@@ -336,7 +349,7 @@ class PullScheduler:
         return None
 
     def _take(self, now: float, sessions: Sessions) -> Pull | None:
-        full = len(self._running) >= self._limit
+        full = len(self._running) >= self._limits.sessions
         ready = [
             (item.not_before, number, key)
             for number, (key, item) in enumerate(self._queue.items())
@@ -347,7 +360,7 @@ class PullScheduler:
         if peer is not None:
             if why is Why.LOST:
                 # In case nobody reports how the attempt has ended.
-                self._queue[peer, why] = _Item(now + 4 * LOST_LONGEST, "")
+                self._queue[peer, why] = _Item(now + 4 * self._limits.lost_longest, "")
             return Pull(peer, why, item.text or why.value)
         if why is Why.PERIODIC:
             self._queue[None, why] = _Item(now + self._interval, "")

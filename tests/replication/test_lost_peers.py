@@ -18,7 +18,7 @@ from basefs.gossip.connect import probe
 from basefs.gossip.events import Address
 from basefs.gossip.members import Peer
 from basefs.replication.propagation import Propagation
-from basefs.replication.scheduler import LIMIT
+from basefs.replication.scheduler import PullLimits
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import DEFAULT_TIMING, SessionContext, SessionTiming
 from basefs.sync.session.result import Reason, Result
@@ -26,6 +26,8 @@ from basefs.sync.session.states import Phase
 from tests.support.asynchronous import run, until
 from tests.support.helpers import copy_replica, make_replica
 from tests.support.patience import DEADLINE
+
+PULLS = PullLimits()
 
 HOST = "127.0.0.1"
 
@@ -114,7 +116,7 @@ def silent() -> Iterator[list[Address]]:
     """Where nobody answers and nobody refuses, as behind a cut: the kernel drops what a full queue cannot take."""
     with contextlib.ExitStack() as stack:
         addresses = []
-        for _ in range(2 * LIMIT):
+        for _ in range(2 * PULLS.sessions):
             listening = stack.enter_context(socket.socket())
             listening.bind((HOST, 0))
             listening.listen(0)

@@ -24,11 +24,13 @@ from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.log.interface import AddResult
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.propagation import BLOCK_PATIENCE, GREETERS, Propagation
-from basefs.replication.scheduler import LOST_FIRST, LOST_LONGEST
+from basefs.replication.scheduler import PullLimits
 from basefs.sync.session import result
 from basefs.sync.session.result import Reason, Result
 from tests.replication.loop import Loop
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, noise
+
+PULLS = PullLimits()
 
 HERE, ONE, TWO, THREE, NOBODY = (Address(f"10.0.0.{number}", 18375) for number in (1, 2, 3, 4, 99))
 OTHER_ROOT = bytes(range(28))
@@ -349,10 +351,10 @@ def test_of_many_members_a_few_compare_with_each_that_comes(node: Node) -> None:
 def test_who_failed_is_tried_again_and_who_left_is_not(node: Node) -> None:
     node.answering.clear()
     node.sees(ONE, p3="failed", p4="left")
-    node.loop.pass_time(LOST_FIRST)
+    node.loop.pass_time(PULLS.lost_first)
     assert node.network.asked == [], "it does not answer"
     node.answering.add(TWO)
-    node.loop.pass_time(LOST_LONGEST)
+    node.loop.pass_time(PULLS.lost_longest)
     assert node.network.asked == [(TWO, "it was lost")]
     node.network.asked.clear()
     node.sees(ONE, p3="left", p4="left")
@@ -386,7 +388,7 @@ def test_serf_is_told_at_once_of_who_is_back(replica: Replica) -> None:
 @pytest.mark.parametrize("reason", [Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT])
 def test_a_cut_that_serf_has_not_noticed_is_tried_again(node: Node, reason: Reason) -> None:
     node.propagation.on_result(TWO, ended(reason))
-    node.loop.pass_time(LOST_FIRST)
+    node.loop.pass_time(PULLS.lost_first)
     assert node.network.whom == [TWO]
     node.propagation.on_result(NOBODY, ended(reason))
     node.propagation.on_result(TWO, ended(Reason.COMPLETE))

@@ -9,32 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.replication.scheduler import (
-    BURST_ENTRIES,
-    CONTENT_PAUSE,
-    CONTENT_TRIES,
-    GAP_JITTER,
-    GAP_PATIENCE,
-    LATEST_IN_BURST,
-    LIMIT,
-    LOST_FIRST,
-    LOST_LONGEST,
-    MOST_LOST,
-    MOST_QUEUED,
-    MOVED_ON,
-    QUIET,
-    REFUSED_SECONDS,
-    PullScheduler,
-    Why,
-)
+from basefs.replication.scheduler import PullLimits, PullScheduler, Why
 from basefs.sync.session.inflight import CONTENTS_SECONDS
 from basefs.sync.session.result import Reason, Result, SessionCounters
 from basefs.sync.session.states import Phase
 
+PULLS = PullLimits()
+
 PEERS = [(f"10.0.0.{number}", 1) for number in range(1, 7)]
 ONE, TWO, THREE, FOUR, FIVE, SIX = PEERS
 #: When a gap that is told of at zero may be fetched.
-START = GAP_JITTER
+START = PULLS.gap_jitter
 
 
 class Node:
@@ -136,7 +121,7 @@ def test_only_so_many_sessions_run_at_once():
     for peer in PEERS:
         node.news(peer)
     first = node.until(10.0)
-    assert len(first) == LIMIT
+    assert len(first) == PULLS.sessions
     node.gap(SIX)
     assert node.until(20.0) == []
     node.ends(first[0])
@@ -145,8 +130,8 @@ def test_only_so_many_sessions_run_at_once():
 
 def test_the_queue_is_bounded():
     node = Node()
-    queued = [node.news(("10.0.1.1", port), jitter=1000.0) for port in range(1, 2 * MOST_QUEUED)]
-    assert queued.count(True) <= MOST_QUEUED and queued[-1] is False
+    queued = [node.news(("10.0.1.1", port), jitter=1000.0) for port in range(1, 2 * PULLS.queued)]
+    assert queued.count(True) <= PULLS.queued and queued[-1] is False
     assert node.news(("10.0.1.1", 1)), "it is in the queue"
 
 
@@ -172,29 +157,29 @@ def test_what_is_on_its_way_has_a_moment():
     node.gap(ONE)
     assert node.until(0.0) == []
     assert node.peers_until(START) == [ONE]
-    assert 0.0 < node.begun[0][0] < GAP_JITTER
+    assert 0.0 < node.begun[0][0] < PULLS.gap_jitter
 
 
 def test_no_gap_is_fetched_while_news_comes_in():
     node = Node()
     node.gap(ONE)
-    node.scheduler.arrived(BURST_ENTRIES + 1, 0.2)
-    assert node.until(0.2 + QUIET - 0.01) == [], "what is missing may be on its way"
-    assert node.peers_until(0.2 + QUIET) == [ONE]
+    node.scheduler.arrived(PULLS.burst_entries + 1, 0.2)
+    assert node.until(0.2 + PULLS.quiet - 0.01) == [], "what is missing may be on its way"
+    assert node.peers_until(0.2 + PULLS.quiet) == [ONE]
 
 
-@pytest.mark.parametrize(("entries", "latest"), [(1, QUIET), (BURST_ENTRIES + 1, LATEST_IN_BURST)])
+@pytest.mark.parametrize(("entries", "latest"), [(1, PULLS.quiet), (PULLS.burst_entries + 1, PULLS.latest_in_burst)])
 def test_news_that_never_ends_keeps_nobody_from_fetching(entries, latest):
     node = Node()
     node.gap(ONE)
     node.gap(TWO)
     while node.now < 5 * latest:
         node.scheduler.arrived(entries, node.now)
-        for pull in node.until(node.now + QUIET / 4):
+        for pull in node.until(node.now + PULLS.quiet / 4):
             node.ends(pull)
             node.gap(pull.peer)
     asked = [time for time, _ in node.begun]
-    assert asked[0] == pytest.approx(latest, abs=QUIET / 2)
+    assert asked[0] == pytest.approx(latest, abs=PULLS.quiet / 2)
     assert 4 <= len(asked) <= 6
 
 
@@ -214,8 +199,8 @@ def test_a_session_in_which_nothing_moves_is_not_waited_for():
     node.gap(TWO)
     (first,) = node.until(1.0)
     node.progress(first.peer, Phase.COMPARING)
-    assert node.until(1.0 + GAP_PATIENCE - 0.01) == []
-    (second,) = node.until(1.0 + GAP_PATIENCE)
+    assert node.until(1.0 + PULLS.gap_patience - 0.01) == []
+    (second,) = node.until(1.0 + PULLS.gap_patience)
     assert {first.peer, second.peer} == {ONE, TWO}
 
 
@@ -229,7 +214,7 @@ def test_contents_that_take_long_keep_nobody_else_waiting():
         if second := node.until(node.now + 0.5):
             break
     assert {first.peer, second[0].peer} == {ONE, TWO}
-    assert node.begun[1][0] == pytest.approx(node.begun[0][0] + CONTENTS_SECONDS + GAP_PATIENCE, abs=0.6)
+    assert node.begun[1][0] == pytest.approx(node.begun[0][0] + CONTENTS_SECONDS + PULLS.gap_patience, abs=0.6)
 
 
 def test_a_peer_that_lets_us_wait_is_left_for_another_one():
@@ -276,9 +261,9 @@ def test_one_after_the_other_is_asked_for_a_content_and_not_for_ever():
             assert pull.why is Why.CONTENT
             asked.append(pull.peer)
             node.ends(pull)
-    assert len(asked) == CONTENT_TRIES
+    assert len(asked) == PULLS.content_tries
     assert all(one != two for one, two in itertools.pairwise(asked)), "nobody twice in succession"
-    assert [time for time, _ in node.begun][1] >= 3 * CONTENT_PAUSE, "later each time"
+    assert [time for time, _ in node.begun][1] >= 3 * PULLS.content_pause, "later each time"
     node.ended(ONE, blocks=1)
     assert node.until(node.now + 100.0) == [], "it brought something else"
     node.lacks = [b"another"]
@@ -293,8 +278,8 @@ def test_many_blocks_later_others_are_asked_again():
     for _ in range(50):
         for pull in node.until(node.now + 1.0):
             node.ends(pull)
-    assert len(node.begun) == CONTENT_TRIES
-    node.blocks = MOVED_ON
+    assert len(node.begun) == PULLS.content_tries
+    node.blocks = PULLS.moved_on
     node.progress(ONE, Phase.CONTENTS)
     assert len(node.until(node.now + 1.0)) == 1
 
@@ -401,31 +386,31 @@ def test_a_lost_peer_is_tried_soon_and_then_less_often():
     node.scheduler.lost(ONE, 0.0)
     times = []
     for _ in range(10):
-        (pull,) = node.until(node.now + LOST_LONGEST)
+        (pull,) = node.until(node.now + PULLS.lost_longest)
         assert pull.why is Why.LOST
         times.append(node.begun[-1][0])
         node.now = times[-1]
         node.ends(pull)
         node.scheduler.lost(ONE, node.now)
     waits = [later - earlier for earlier, later in itertools.pairwise([0.0, *times])]
-    assert waits[0] == pytest.approx(LOST_FIRST) and waits[-1] == pytest.approx(LOST_LONGEST)
+    assert waits[0] == pytest.approx(PULLS.lost_first) and waits[-1] == pytest.approx(PULLS.lost_longest)
     assert waits == sorted(waits)
 
 
 def test_an_attempt_that_nobody_reports_is_made_again():
     node = Node()
     node.scheduler.lost(ONE, 0.0)
-    assert node.peers_until(LOST_FIRST) == [ONE]
-    assert node.peers_until(LOST_FIRST + 4 * LOST_LONGEST) == [ONE]
+    assert node.peers_until(PULLS.lost_first) == [ONE]
+    assert node.peers_until(PULLS.lost_first + 4 * PULLS.lost_longest) == [ONE]
 
 
 def test_lost_peers_take_no_places_of_sessions():
     node = Node()
-    for number in range(2 * LIMIT):
+    for number in range(2 * PULLS.sessions):
         node.scheduler.lost(("10.0.1.1", number), 0.0)
-    assert len(node.until(LOST_FIRST)) == 2 * LIMIT
+    assert len(node.until(PULLS.lost_first)) == 2 * PULLS.sessions
     node.news(ONE)
-    assert node.peers_until(LOST_FIRST) == [ONE]
+    assert node.peers_until(PULLS.lost_first) == [ONE]
 
 
 def test_a_peer_that_is_back_is_forgotten():
@@ -438,10 +423,10 @@ def test_a_peer_that_is_back_is_forgotten():
 
 def test_only_so_many_are_tried_those_that_were_lost_last():
     node = Node()
-    addresses = [("10.0.0.1", 1000 + number) for number in range(MOST_LOST + 5)]
+    addresses = [("10.0.0.1", 1000 + number) for number in range(PULLS.lost + 5)]
     for address in addresses:
         node.scheduler.lost(address, 0.0)
-    assert node.peers_until(LOST_FIRST) == addresses[5:]
+    assert node.peers_until(PULLS.lost_first) == addresses[5:]
 
 
 # Neighbours
@@ -466,7 +451,7 @@ def test_a_peer_that_does_not_want_to_be_a_neighbour_is_asked_again_later():
     for _ in range(200):
         for pull in node.until(node.now + 0.5):
             node.ends(pull)
-    assert 100 / REFUSED_SECONDS <= len(node.begun) <= 60
+    assert 100 / PULLS.refused <= len(node.begun) <= 60
 
 
 def test_neighbours_take_no_places_of_sessions():
@@ -475,7 +460,7 @@ def test_neighbours_take_no_places_of_sessions():
     node.until(0.0)
     for peer in PEERS:
         node.news(peer)
-    assert len(node.until(0.0)) == LIMIT
+    assert len(node.until(0.0)) == PULLS.sessions
 
 
 def test_a_list_of_peers_that_cannot_be_had_ends_nothing():
@@ -520,7 +505,7 @@ def test_whatever_happens_the_limit_holds_no_peer_has_two_sessions_and_all_news_
             node.ends(running.pop(rng.randrange(len(running))))
         running += node.until(node.now + rng.random())
         comparing = [pull.peer for pull in running if pull.why not in (Why.LOST, Why.NEIGHBOUR)]
-        assert len(comparing) == len(set(comparing)) <= LIMIT
+        assert len(comparing) == len(set(comparing)) <= PULLS.sessions
         owed -= {pull.peer for pull in running if pull.why is Why.NEWS}
     for _ in range(100):
         while running:

@@ -10,7 +10,7 @@ from typing import Any
 
 from basefs.log.interface import LogState
 from basefs.replication.puller import Puller
-from basefs.replication.scheduler import CONTENT_PAUSE, LIMIT, PullScheduler
+from basefs.replication.scheduler import DEFAULT_PULLS, PullLimits, PullScheduler
 from basefs.sync.net.peers import Address
 from basefs.sync.net.service import SyncService
 from basefs.sync.session.result import Result
@@ -37,8 +37,7 @@ class Syncing:
         interval: float = 0,
         probability: float = 1.0,
         rng: random.Random | None = None,
-        limit: int = LIMIT,
-        content_pause: float = CONTENT_PAUSE,
+        pulls: PullLimits = DEFAULT_PULLS,
         **options: Any,
     ) -> None:
         rng = rng or random.Random(1)
@@ -58,8 +57,7 @@ class Syncing:
             rng,
             interval=interval,
             probability=probability,
-            limit=limit,
-            content_pause=content_pause,
+            limits=pulls,
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -16,7 +16,7 @@ from basefs.log.hashes import sha224
 from basefs.log.interface import AddResult, Digest
 from basefs.log.keys import SigningKey
 from basefs.log.room import Room
-from basefs.replication.scheduler import MOST_QUEUED
+from basefs.replication.scheduler import PullLimits
 from basefs.sync.net.neighbours import MAX_STANDING, MAX_STANDING_PER_PARTY, OWN_STANDING, Acknowledged
 from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import PenaltyBox, Throttle
@@ -33,6 +33,8 @@ from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
 from tests.support.syncing import Syncing, running
 from tests.sync.helpers import ROOT, STRANGER_ROOT, Writer, random_bytes
+
+PULLS = PullLimits()
 
 
 def some_log(name, count=20):
@@ -91,14 +93,14 @@ def test_requests_are_coalesced():
 
 def test_requests_are_bounded():
     async def main():
-        one = Syncing(some_log(b"a"), limit=1)
+        one = Syncing(some_log(b"a"), pulls=PullLimits(sessions=1))
         async with running(one):
-            queued = [one.request((HOST, port), "flood", jitter=1000) for port in range(1, MOST_QUEUED + 100)]
-            assert MOST_QUEUED - 2 <= queued.count(True) <= MOST_QUEUED
+            queued = [one.request((HOST, port), "flood", jitter=1000) for port in range(1, PULLS.queued + 100)]
+            assert PULLS.queued - 2 <= queued.count(True) <= PULLS.queued
             for _ in range(10):
                 await asyncio.sleep(0)
             assert not one.scheduler.running, "each waits for its part of the jitter"
-            assert not one.request((HOST, MOST_QUEUED + 100), "flood")
+            assert not one.request((HOST, PULLS.queued + 100), "flood")
             assert one.request((HOST, 1), "it waits already")
 
     run(main())

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from basefs.replication.scheduler import PullLimits
 from basefs.sync.session.result import Reason
 from basefs.sync.wire.limits import MAX_BLOCKS
 from tests.support.asynchronous import run, until
@@ -91,7 +92,8 @@ def test_a_node_finds_other_peers_by_itself():
         logs[-1].add(writer.entries, [])
         peers = []
         services = [
-            Syncing(log, peers, rng=random.Random(number), content_pause=0.0001) for number, log in enumerate(logs)
+            Syncing(log, peers, rng=random.Random(number), pulls=PullLimits(content_pause=0.0001))
+            for number, log in enumerate(logs)
         ]
         async with running(*services):
             peers += [("127.0.0.1", each.port) for each in services]
