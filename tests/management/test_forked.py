@@ -13,8 +13,7 @@ from tests.support.commands import Cli
 from tests.support.forked import CommandServer
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import COMMAND, Node
-
-TIMEOUT = 120.0
+from tests.support.patience import DEADLINE
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +46,10 @@ def test_streams_and_exit_code_are_those_of_a_started_one(
         text=True,
         errors="surrogateescape",
         check=False,
-        timeout=TIMEOUT,
+        timeout=DEADLINE,
     )
     assert server.suits(environment)
-    forked = server.run(words, str(conf.home.path), None, TIMEOUT)
+    forked = server.run(words, str(conf.home.path), None, DEADLINE)
     assert (forked.returncode, forked.stdout, forked.stderr) == (started.returncode, started.stdout, started.stderr)
 
 
@@ -65,7 +64,7 @@ def test_directory_and_umask_are_those_of_the_caller(
         for mask in (0o022, 0o077):
             os.umask(mask)
             # Directories above a home have the modes that the umask leaves.
-            assert server.run(["genkey"], f"above{mask}/home", None, TIMEOUT).returncode == 0
+            assert server.run(["genkey"], f"above{mask}/home", None, DEADLINE).returncode == 0
             modes.append((base / f"above{mask}").stat().st_mode & 0o777)
     finally:
         os.umask(before)
@@ -77,7 +76,7 @@ def test_a_command_that_hangs_is_ended(server: CommandServer, base: Path) -> Non
     os.mkfifo(base / "pipe")
     with pytest.raises(subprocess.TimeoutExpired):
         server.run(["bootstrap", "conf", "-k", str(base / "pipe")], str(base / "home"), None, 0.5)
-    assert server.run(["list"], str(base / "home"), None, TIMEOUT).returncode == 0
+    assert server.run(["list"], str(base / "home"), None, DEADLINE).returncode == 0
 
 
 def test_another_environment_is_not_forked(server: CommandServer, monkeypatch: pytest.MonkeyPatch) -> None:

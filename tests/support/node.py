@@ -19,14 +19,11 @@ import psutil
 from basefs.daemon.api.control import call
 from basefs.daemon.mounts import mounts
 from tests.support.forked import CommandServer
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 #: The command as users have it: beside the interpreter that runs this.
 COMMAND = Path(sys.executable).with_name("basefs")
-#: Seconds that one command may take before it counts as hanging.
-COMMAND_TIMEOUT = 120.0
-#: Seconds for a process to end that was killed.
-END_TIMEOUT = 60.0
 #: Seconds for what was saved to reach the log.
 PUBLISH_TIMEOUT = 600.0
 
@@ -126,7 +123,7 @@ class Node:
     def spawn(self, *arguments: str | bytes | Path) -> subprocess.CompletedProcess[str]:
         """Run the real command and wait for it; whatever comes of it is in the result."""
         if _forked is not None and arguments[0] not in _DAEMONS and _forked.suits(self.environment):
-            return _forked.run(list(map(os.fsdecode, arguments)), str(self.home), self.namespace, COMMAND_TIMEOUT)
+            return _forked.run(list(map(os.fsdecode, arguments)), str(self.home), self.namespace, DEADLINE)
         return subprocess.run(
             [*self.prefix(), COMMAND, *arguments],
             env=self.environment,
@@ -134,7 +131,7 @@ class Node:
             capture_output=True,
             text=True,
             errors="surrogateescape",
-            timeout=COMMAND_TIMEOUT,
+            timeout=DEADLINE,
             check=False,
         )
 
@@ -212,4 +209,4 @@ def _end(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         # A stopped process dies of this one as well.
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: has_ended(pid), END_TIMEOUT, f"the end of process {pid}")
+    wait_until(lambda: has_ended(pid), DEADLINE, f"the end of process {pid}")

@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.support.netem import Netem
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.project import ROOT
 
 #: Bytes that may leave at once at any rate: a full packet and a bit.
@@ -31,8 +32,6 @@ _CORRELATION = 25.0
 _REORDER_DELAY = 100.0
 #: Number of the netfilter queue, which is the network namespace's own.
 _QUEUE = "1"
-#: Seconds for the emulator to answer.
-_PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ class Shaper:
         if self._emulator is None:
             return
         _in(self._node, "iptables", "-t", "mangle", "-F", "PREROUTING")
-        self._emulator.communicate(timeout=_PATIENCE)
+        self._emulator.communicate(timeout=DEADLINE)
         self._emulator = None
 
     def _queue(self, condition: Condition) -> None:
@@ -178,7 +177,7 @@ class Shaper:
         print("" if setting is None else json.dumps(setting), file=self._emulator.stdin, flush=True)
         line = self._emulator.stdout.readline()
         if not line:
-            raise OSError(f"the emulator of {self._node.address} has ended: exit {self._emulator.wait(_PATIENCE)}")
+            raise OSError(f"the emulator of {self._node.address} has ended: exit {self._emulator.wait(DEADLINE)}")
         answer: dict[str, float] = json.loads(line)
         return answer
 
