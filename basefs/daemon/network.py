@@ -31,7 +31,7 @@ from basefs.gossip.service import Gossip
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
-from basefs.replication.propagation import Propagation
+from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import SessionContext
 from basefs.tasks import cancel
@@ -56,15 +56,6 @@ class Network:
         named = [*options.join, *_cluster_file(replica)]
         # This one is among them if it is named.
         self._others = [other for other, _ in named if is_ip(other)]
-        self._propagation = Propagation(
-            replica,
-            asyncio.get_running_loop(),
-            settings.max_block_messages,
-            settings.pull_jitter,
-            interval=settings.full_sync_interval,
-            probability=config.SYNC_PROBABILITY,
-            gossips=settings.gossip,
-        )
         snapshot, account = replica.directory / "serf.snapshot", Account.find(replica.directory)
         if account is not None:
             try:
@@ -91,9 +82,9 @@ class Network:
             ),
             rundir=rundir,
             fsid=replica.identity,
-            on_event=self._propagation.on_event,
-            on_members=self._propagation.on_members,
-            on_overflow=self._propagation.announce,
+            on_event=lambda event: self._propagation.on_event(event),
+            on_members=lambda peers: self._propagation.on_members(peers),
+            on_overflow=lambda: self._propagation.announce(),
             met_at=lambda address: self.sync.met_at(address),
         )
         shared = SessionContext(room=replica.room)
@@ -105,12 +96,25 @@ class Network:
             replica,
             self._sync_address,
             peers=self._alive_peers,
-            listener=self._propagation,
             degree=settings.push_sessions,
             max_sessions=settings.sync_sessions,
             shared=shared,
         )
         self.sync.remember(self.gossip.remembered)
+        self._propagation = Propagation(
+            replica,
+            self.gossip,
+            self.sync,
+            self._own_address,
+            asyncio.get_running_loop(),
+            PropagationSettings(
+                settings.max_block_messages,
+                settings.pull_jitter,
+                settings.full_sync_interval,
+                config.SYNC_PROBABILITY,
+                settings.gossip,
+            ),
+        )
 
     @property
     def rekey(self) -> Callable[[], Awaitable[RenewedGossipKey]] | None:
@@ -125,7 +129,7 @@ class Network:
         """
         async with contextlib.AsyncExitStack() as stack:
             try:
-                await self.sync.start()
+                await self.sync.start(self._propagation)
             except OSError as error:
                 raise AgentError(_why_not(error, *self._sync_address, self._gossip_address.port)) from None
             stack.push_async_callback(self.sync.stop)
@@ -135,7 +139,7 @@ class Network:
                 stack.push_async_callback(cancel, [watch])
             await self._wait_for_port()
             # Before there is an agent: it replays what this node has missed at once.
-            self._propagation.start(self.gossip, self.sync, self._own_address)
+            self._propagation.start()
             try:
                 await self.gossip.start()
             except BaseException:

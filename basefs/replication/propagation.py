@@ -14,6 +14,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from basefs.errors import AgentError, LocalProtocolError, NoSpace, StoreError
 from basefs.gossip.connect import probe
@@ -92,46 +93,56 @@ class GossipReceiver:
                 self._timer = self._loop.call_later(0, self._give)
 
 
+@dataclass(frozen=True, slots=True)
+class PropagationSettings:
+    """What a node's owner may decide.
+
+    Attributes:
+        max_block_messages: gossip events that a burst of changes may cost before it is announced instead.
+        pull_jitter: seconds of which a random part passes before what gossip has told of is fetched.
+        interval: seconds between two periodic sessions, 0: none.
+        probability: of each of these.
+        gossips: whether anything is gossiped; if not, periodic sessions and those that stay bring everything.
+    """
+
+    max_block_messages: int
+    pull_jitter: float
+    interval: float = 0.0
+    probability: float = 1.0
+    gossips: bool = True
+
+
 class Propagation:
     """Connects one replica with gossip and sync."""
 
     def __init__(
         self,
         replica: Replica,
+        gossip: Gossip,
+        sync: SyncService,
+        address: Callable[[], Address | None],
         loop: asyncio.AbstractEventLoop,
-        max_block_messages: int,
-        pull_jitter: float,
-        *,
-        interval: float = 0.0,
-        probability: float = 1.0,
-        gossips: bool = True,
+        settings: PropagationSettings,
         rng: random.Random | None = None,
+        probe: Probe = probe,
     ) -> None:
-        """Changes of this replica.
+        """Changes of this replica go out, and it takes in what comes, by gossip and by sync, which report to this.
 
-        Args:
-            replica: whose changes go out, and which takes in what comes.
-            loop: on which everything runs.
-            max_block_messages: gossip events that a burst of changes may cost before it is announced instead.
-            pull_jitter: seconds of which a random part passes before what gossip has told of is fetched.
-            interval: seconds between two periodic sessions, 0: none.
-            probability: of each of these.
-            gossips: whether anything is gossiped; if not, periodic sessions and those that stay bring everything.
-            rng: for all that is left to chance.
+        `address` tells where this node's sync protocol answers, once that is known; `rng`: for all that is left to
+        chance; `probe`: see `Puller`.
         """
-        self._max_events = max_block_messages
-        self._pull_jitter = pull_jitter
-        self._gossips = gossips
+        self._pull_jitter = settings.pull_jitter
+        self._gossips = settings.gossips
         self._rng = rng or random.Random()
         self._replica = replica
+        self._gossip = gossip
+        self._sync = sync
+        self._address = address
         self._loop = loop
-        self._gossip: Gossip | None = None
-        self._sync: SyncService | None = None
-        self._address: Callable[[], Address | None] = lambda: None
-        self._announcer: Announcer | None = None
-        self._pusher: Pusher | None = None
-        self._puller: Puller | None = None
-        self._interval, self._probability = interval, probability
+        self._announcer = Announcer(replica, gossip, sync, address, loop, settings.max_block_messages)
+        self._pusher = Pusher(replica, sync, loop)
+        scheduler = PullScheduler(self._others, self._rng, interval=settings.interval, probability=settings.probability)
+        self._puller = Puller(scheduler, sync, loop, probe)
         self._members: dict[Address, Peer] = {}
         self._alive: set[Address] = set()
         self._failed: set[Address] = set()
@@ -141,43 +152,30 @@ class Propagation:
         self._announced: set[Address] = set()
         self._stopped = False
 
-    def start(
-        self, gossip: Gossip, sync: SyncService, address: Callable[[], Address | None], probe: Probe = probe
-    ) -> None:
-        """Begin to propagate.
-
-        `address` tells where this node's sync protocol answers, once that is known; `probe`: see `Puller`.
-        """
-        self._gossip, self._sync, self._address = gossip, sync, address
-        self._announcer = Announcer(self._replica, gossip, sync, address, self._loop, self._max_events)
-        self._pusher = Pusher(self._replica, sync, self._loop)
-        scheduler = PullScheduler(self._others, self._rng, interval=self._interval, probability=self._probability)
-        self._puller = Puller(scheduler, sync, self._loop, probe)
+    def start(self) -> None:
+        """Begin to propagate."""
         self._puller.start()
         self._replica.subscribe(self._on_applied)
 
     def _others(self) -> Sequence[tuple[str, int]]:
-        assert self._gossip is not None
         return [peer.sync_address for peer in self._gossip.peers if peer.status == "alive"]
 
     async def stop(self) -> None:
         """Send what was gathered, and end what is running."""
         self._stopped = True
-        if self._announcer is not None and self._pusher is not None and self._puller is not None:
-            self._receiver.stop()
-            self._pusher.stop()
-            self._announcer.stop()
-            await self._puller.stop()
+        self._receiver.stop()
+        self._pusher.stop()
+        self._announcer.stop()
+        await self._puller.stop()
 
     # -- going out ----------------------------------------------------------------------------------------------------
 
     def _on_applied(self, applied: Applied) -> None:
         """Called in any thread."""
-        assert self._pusher is not None and self._announcer is not None and self._sync is not None
         self._sync.changed(self._loop.time())
         if applied.entries or applied.completed or applied.new_blocks:
             self._soon(self._pusher.gather, applied)
-            if not applied.local and self._puller is not None:
+            if not applied.local:
                 self._soon(self._puller.arrived, len(applied.entries))
         if applied.local and applied.entries and self._gossips:
             self._soon(self._announcer.gather, applied.entries, applied.blocks, applied.large)
@@ -192,7 +190,7 @@ class Propagation:
 
     def announce(self) -> None:
         """Tell the others to sync with this node, soon."""
-        if self._announcer is not None and self._gossips:
+        if self._gossips:
             self._announcer.announce()
 
     # -- coming in ----------------------------------------------------------------------------------------------------
@@ -215,7 +213,7 @@ class Propagation:
         try:
             result = self._replica.add(entries, [block for event in events for block in event.blocks], peer="gossip")
         except StoreError as error:
-            if isinstance(error, NoSpace) and self._sync is not None:
+            if isinstance(error, NoSpace):
                 self._sync.ran_out_of_room()
             if not self._fails:
                 log.error("cannot store gossiped entries, relying on sync: %s", error)
@@ -226,8 +224,7 @@ class Propagation:
 
     def _pull_missing(self, events: Sequence[GossipEvent], result: AddResult) -> None:
         """Ask for what gossiped events build on and have not brought."""
-        if self._gossip is not None:
-            self._gossip.counters.refused += len(result.rejected)
+        self._gossip.counters.refused += len(result.rejected)
         for reason in result.rejected:
             log.info("gossip refused: %s", reason)
         missing = set(result.missing_parents)
@@ -241,13 +238,11 @@ class Propagation:
         """A peer has told over a standing session of something that is not here."""
         with contextlib.suppress(LocalProtocolError):
             self._announced.add(Address(*address))
-        if self._puller is not None:
-            self._puller.gap(address)
+        self._puller.gap(address)
 
     def on_progress(self, address: tuple[str, int], phase: Phase) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
-        if self._puller is not None:
-            self._puller.progress(address, phase)
+        self._puller.progress(address, phase)
 
     def _pull_blocks(self, origin: Address | None) -> None:
         # The log is closed while Serf leaves.
@@ -255,7 +250,6 @@ class Propagation:
             self._pull(origin, "missed blocks", jitter=0.0)
 
     def _pull(self, origin: Address | None, reason: str, *, jitter: float) -> None:
-        assert self._puller is not None
         if origin is not None and origin == self._address():
             return
         if origin is not None and origin not in self._alive and not self._puller.is_lost(origin):
@@ -269,7 +263,6 @@ class Propagation:
 
     def on_members(self, peers: list[Peer]) -> None:
         """The members have changed: sync at once with those that came (back), and look for those that failed."""
-        assert self._sync is not None and self._puller is not None
         # Serf forgets a failed member after a day; it is still tried.
         lost = {address: peer for address, peer in self._members.items() if self._puller.is_lost(address)}
         self._members = lost | {peer.sync_address: peer for peer in peers}
@@ -290,42 +283,37 @@ class Propagation:
 
     def on_result(self, address: tuple[str, int], result: Result) -> None:
         """A session has ended, whichever side began it."""
-        if self._puller is None:
-            return
         self._puller.result(address, result)
-        if self._gossip is not None and self._sync is not None and self._sync.has_met(address):
+        if self._sync.has_met(address):
             self._gossip.met(address)
         with contextlib.suppress(LocalProtocolError):  # it came from a peer that did not tell where it listens
-            self._account(self._puller, Address(*address), result)
+            self._account(Address(*address), result)
 
-    def _account(self, puller: Puller, peer: Address, result: Result) -> None:
-        assert self._sync is not None
-        known = self._sync.has_met(peer) and (peer in self._alive or puller.is_lost(peer))
+    def _account(self, peer: Address, result: Result) -> None:
+        known = self._sync.has_met(peer) and (peer in self._alive or self._puller.is_lost(peer))
         if known and result.reason in (Reason.UNREACHABLE, Reason.LOST, Reason.TIMEOUT):
-            puller.lost(peer)
+            self._puller.lost(peer)
         if result.reason is not Reason.COMPLETE:
             return
-        if puller.found(peer) and peer not in self._alive:
+        if self._puller.found(peer) and peer not in self._alive:
             self._failed.discard(peer)
             self._rejoin(peer)
         if peer in self._announced:
             self._announced.discard(peer)
-        elif self._gossips and result.counters.accepted and not result.stood and self._announcer is not None:
+        elif self._gossips and result.counters.accepted and not result.stood:
             # Nobody had announced this: what was apart is together again, and the others should hear of it.
             self._announcer.mention()
 
     def _rejoin(self, peer: Address) -> None:
         """Tell Serf at once that a member which it believes failed is there again."""
-        assert self._gossip is not None and self._puller is not None
         if (member := self._members.get(peer)) is None:
             return
         body = {"Existing": [join_host_port(member.host, member.gossip_port)], "Replay": False}
-        self._puller.run(self._join(self._gossip, body))
+        self._puller.run(self._join(body))
 
-    @staticmethod
-    async def _join(gossip: Gossip, body: Body) -> None:
+    async def _join(self, body: Body) -> None:
         try:
-            await gossip.call("join", body)
+            await self._gossip.call("join", body)
         except AgentError as error:
             log.debug("%s", error)
 
@@ -348,7 +336,6 @@ class Propagation:
 
     async def audit(self) -> None:
         """Call now and then: what is shown here is hashed, so that sessions can compare it."""
-        if self._gossip is not None:
-            self._replica.audit.keep(self._gossip.sync_addresses)
+        self._replica.audit.keep(self._gossip.sync_addresses)
         if self._replica.audit.is_due(self._loop.time()):
             await asyncio.to_thread(self._replica.audit.update)

@@ -30,7 +30,7 @@ from basefs.log.keys import SigningKey
 from basefs.log.room import Room
 from basefs.replica.applied import Applied
 from basefs.replica.replica import Replica
-from basefs.replication.propagation import Propagation
+from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import SessionContext
 from eval.scale.serf import Agent, Serf
@@ -164,27 +164,26 @@ class SimulatedNode:
         self._process = Process(self.host, rng)
         PROCESS.set(self._process)
         self.agent = agent = Agent(self._cluster.serf, self.host, self._status)
-        self._propagation = Propagation(
-            cast(Replica, self.log),
-            loop,
-            config.MAX_BLOCK_MESSAGES,
-            config.PULL_JITTER,
-            interval=setup.interval,
-            probability=config.SYNC_PROBABILITY,
-            rng=rng,
-        )
         self._sync = SyncService(
             self.log,
             (self.host, SYNC_PORT),
             peers=lambda: agent.alive,
-            listener=self._propagation,
             degree=setup.degree,
             max_sessions=config.SYNC_SESSIONS,
             shared=SessionContext(rng=rng, room=cast(Room, self.disk)),
         )
         self.log.subscribe(self._note)
-        await self._sync.start()
-        self._propagation.start(cast(Gossip, agent), self._sync, lambda: Address(self.host, SYNC_PORT))
+        self._propagation = Propagation(
+            cast(Replica, self.log),
+            cast(Gossip, agent),
+            self._sync,
+            lambda: Address(self.host, SYNC_PORT),
+            loop,
+            PropagationSettings(config.MAX_BLOCK_MESSAGES, config.PULL_JITTER, setup.interval, config.SYNC_PROBABILITY),
+            rng,
+        )
+        await self._sync.start(self._propagation)
+        self._propagation.start()
         agent.start(self._propagation.on_event, self._propagation.on_members, self._propagation.announce)
         self.running = True
         return agent

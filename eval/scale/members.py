@@ -17,7 +17,7 @@ from basefs.gossip.members import TAG_FS, TAG_KEY, TAG_SYNC, Member, Peer, PeerF
 from basefs.gossip.service import Gossip
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
-from basefs.replication.propagation import Propagation
+from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.replication.scheduler import PullScheduler
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.tls import Credentials
@@ -117,8 +117,10 @@ async def _parts(peers: Sequence[Peer]) -> tuple[Propagation, SyncService]:
     alive = [peer.sync_address for peer in peers]
     sync = SyncService(log, (_OWN, SYNC_PORT), peers=lambda: alive, max_sessions=1)
     # Nothing is announced or fetched: what is measured is the table alone.
-    propagation = Propagation(cast(Replica, log), loop, 0, 0.0, gossips=False)
-    propagation.start(cast(Gossip, gossip), sync, lambda: Address("10.255.0.1", SYNC_PORT))
+    settings = PropagationSettings(0, 0.0, gossips=False)
+    here = Address("10.255.0.1", SYNC_PORT)
+    propagation = Propagation(cast(Replica, log), cast(Gossip, gossip), sync, lambda: here, loop, settings)
+    propagation.start()
     propagation.on_members(list(peers))
     await propagation.stop()
     return propagation, sync

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,7 +102,7 @@ def test_the_settings_reach_what_they_are_about(tmp_path: Path, monkeypatch: pyt
     init, service = Propagation.__init__, SyncService.__init__
 
     def propagation(self: Propagation, *arguments: Any, **options: Any) -> None:
-        made.update(zip(("replica", "loop", "max_block_messages", "pull_jitter"), arguments, strict=True), **options)
+        made.update(dataclasses.asdict(arguments[5]))
         init(self, *arguments, **options)
 
     def sync(self: SyncService, *arguments: Any, **options: Any) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from basefs.log.keys import verify
 from basefs.log.verifying import Signed, find_wrong
 from basefs.path import Path
 from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
-from basefs.replication.propagation import Propagation
+from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.statcache import Attributes, StatCache
@@ -487,7 +488,10 @@ def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: pathli
         replica.commit(make)
 
     async def look() -> None:
-        checking = asyncio.ensure_future(Propagation(replica, asyncio.get_running_loop(), 4, 0.0).look_again())
+        unused: Any = None
+        loop, settings = asyncio.get_running_loop(), PropagationSettings(4, 0.0)
+        propagation = Propagation(replica, unused, unused, lambda: None, loop, settings)
+        checking = asyncio.ensure_future(propagation.look_again())
         await asyncio.sleep(0)
         turned.set()
         await checking

@@ -36,7 +36,7 @@ from basefs.log.reserve import DiskLimits
 from basefs.log.room import Room
 from basefs.management.status import in_step_in_words, lost_in_words
 from basefs.replica.replica import Applied, Replica
-from basefs.replication.propagation import Propagation
+from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import SessionContext
 from tests.simulation.loop import PROCESS, Loop, Process, Trace
@@ -146,7 +146,6 @@ class SimulatedNode:
         self.process = Process(self.host, rng)
         PROCESS.set(self.process)
         gossip = cast(Gossip, self.serf)
-        self._propagation = Propagation(self.replica, self.loop, 0, 0.05, interval=5.0, gossips=False, rng=rng)
         addresses = [peer.sync_address for peer in self.serf.peers]
         room = Room(self.replica.directory, self.disk.free, self.loop.time)
         self.sync = SyncService(
@@ -155,7 +154,6 @@ class SimulatedNode:
             peers=lambda: addresses,
             max_sessions=16,
             degree=3,
-            listener=self._propagation,
             shared=SessionContext(room=room, rng=rng),
         )
         filesystem = SimpleNamespace(
@@ -170,8 +168,10 @@ class SimulatedNode:
             lambda: None,
             self._workers,
         )
-        await self.sync.start()
-        self._propagation.start(gossip, self.sync, lambda: None)
+        settings = PropagationSettings(0, 0.05, interval=5.0, gossips=False)
+        self._propagation = Propagation(self.replica, gossip, self.sync, lambda: None, self.loop, settings, rng)
+        await self.sync.start(self._propagation)
+        self._propagation.start()
         self._propagation.on_members(self.serf.peers)
 
     async def stop(self) -> None:

@@ -17,7 +17,7 @@ from basefs.daemon.config import SYNC_PORT_OFFSET
 from basefs.gossip.connect import probe
 from basefs.gossip.events import Address
 from basefs.gossip.members import Peer
-from basefs.replication.propagation import Propagation
+from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.replication.scheduler import PullLimits
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import DEFAULT_TIMING, SessionContext, SessionTiming
@@ -50,12 +50,13 @@ class Node:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self.propagation = Propagation(self.replica, loop, 4, 0.0)
         shared = SessionContext(timing=self._timing)
-        self.sync = SyncService(self.replica, (HOST, 0), peers=list, max_sessions=16, listener=self, shared=shared)
-        await self.sync.start()
+        self.sync = SyncService(self.replica, (HOST, 0), peers=list, max_sessions=16, shared=shared)
+        await self.sync.start(self)
         gossip: Any = SimpleNamespace(call=self._call, send=lambda events: None, peers=[], met=lambda address: None)
-        self.propagation.start(gossip, self.sync, lambda: Address(HOST, self.sync.port), self._probe)
+        address, settings = (lambda: Address(HOST, self.sync.port)), PropagationSettings(4, 0.0)
+        self.propagation = Propagation(self.replica, gossip, self.sync, address, loop, settings, probe=self._probe)
+        self.propagation.start()
 
     async def stop(self) -> None:
         await self.propagation.stop()

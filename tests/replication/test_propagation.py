@@ -23,7 +23,7 @@ from basefs.gossip.service import Counters
 from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.log.interface import AddResult
 from basefs.replica.replica import Applied, Replica
-from basefs.replication.propagation import BLOCK_PATIENCE, GREETERS, Propagation
+from basefs.replication.propagation import BLOCK_PATIENCE, GREETERS, Propagation, PropagationSettings
 from basefs.replication.scheduler import PullLimits
 from basefs.sync.session import result
 from basefs.sync.session.result import Reason, Result
@@ -112,13 +112,14 @@ class Node:
         self.loop.call_soon_threadsafe = self.loop.call_soon  # type: ignore[attr-defined]
         self.loop.create_task = run_at_once  # type: ignore[attr-defined]
         self.network = Network()
-        self.propagation = Propagation(replica, self.loop, 4, PULL_JITTER, gossips=gossips)
         parts: Any = self.network
 
         async def probe(host: str, port: int, timeout: float) -> object:
             return Address(host, port) if Address(host, port) in self.answering else None
 
-        self.propagation.start(parts, parts, lambda: HERE, probe)
+        settings = PropagationSettings(4, PULL_JITTER, gossips=gossips)
+        self.propagation = Propagation(replica, parts, parts, lambda: HERE, self.loop, settings, probe=probe)
+        self.propagation.start()
 
     def sees(self, *alive: Address, **others: str) -> None:
         """The members as Serf tells them: `others` with another status, by the last number of their address."""
@@ -368,9 +369,10 @@ def ended(reason: Reason, accepted: int = 0) -> Result:
 
 def test_serf_is_told_at_once_of_who_is_back(replica: Replica) -> None:
     async def main() -> None:
-        propagation = Propagation(replica, asyncio.get_running_loop(), 4, PULL_JITTER)
         network: Any = Network()
-        propagation.start(network, network, lambda: HERE)
+        loop, settings = asyncio.get_running_loop(), PropagationSettings(4, PULL_JITTER)
+        propagation = Propagation(replica, network, network, lambda: HERE, loop, settings)
+        propagation.start()
         propagation.on_members([Peer("two", TWO.host, 18374, TWO.port, "failed")])
         propagation.on_result(TWO, ended(Reason.COMPLETE))
         while not network.joined:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from basefs.errors import StoreError
 from basefs.gossip.events import Address, GossipEvent
-from basefs.replication.propagation import GATHER_SECONDS, MOST_EVENTS, MOST_WAITING, GossipReceiver, Propagation
+from basefs.gossip.service import Counters
+from basefs.replication.propagation import (
+    GATHER_SECONDS,
+    MOST_EVENTS,
+    MOST_WAITING,
+    GossipReceiver,
+    Propagation,
+    PropagationSettings,
+)
 from tests.replication.loop import Loop
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica
 
@@ -98,7 +108,10 @@ def test_a_flood_of_small_changes_is_few_transactions(tmp_path: Path) -> None:
             there.commit(lambda author, name=b"file%d" % number: author.write((name,), name))  # type: ignore[misc]
             for number in range(100)
         ]
-        propagation = Propagation(here, asyncio.get_running_loop(), 4, 0.0)
+        gossip: Any = SimpleNamespace(counters=Counters())
+        sync: Any = None
+        loop, settings = asyncio.get_running_loop(), PropagationSettings(4, 0.0)
+        propagation = Propagation(here, gossip, sync, lambda: None, loop, settings)
         transactions = 0
 
         def count(applied: object) -> None:

@@ -24,7 +24,7 @@ from basefs.log.keys import SigningKey
 from basefs.log.room import Room
 from basefs.path import Path as Names
 from basefs.replica.replica import LOG_FILE, Applied, Replica
-from basefs.replication.propagation import Propagation
+from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.sync.net.peers import Address as SyncAddress
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import SessionContext
@@ -229,16 +229,6 @@ class Node:
         again = self._lacking(replica) - self._lacked if self._lacked is not None else ()
         assert not again, f"{self.host} has lost {len(again)} blocks by being killed"
         gossip = SimulatedGossip(self._bus, self.host, hosts)
-        propagation = Propagation(
-            replica,
-            self._loop,
-            self._tuning.block_messages,
-            config.PULL_JITTER,
-            interval=config.FULL_SYNC_INTERVAL,
-            probability=config.SYNC_PROBABILITY,
-            rng=rng,
-        )
-        self.watched = Watched(propagation, self.process, self._trace)
         gate = Gate(replica, gossip, self.clock, rng) if self._traits.is_closed else None
         requests = RequestTable(rng.random)
         self.shared = SessionContext(limits=self._tuning.limits, requests=requests, room=room, rng=rng)
@@ -248,11 +238,22 @@ class Node:
             replica,
             (self.host, SYNC_PORT),
             peers=lambda: [peer.sync_address for peer in gossip.peers if peer.status == "alive"],
-            listener=self.watched,
             degree=self._tuning.degree,
             max_sessions=self._tuning.sessions,
             shared=self.shared,
         )
+        propagation = Propagation(
+            replica,
+            cast(Gossip, gossip),
+            self.sync,
+            lambda: Address(self.host, SYNC_PORT),
+            self._loop,
+            PropagationSettings(
+                self._tuning.block_messages, config.PULL_JITTER, config.FULL_SYNC_INTERVAL, config.SYNC_PROBABILITY
+            ),
+            rng,
+        )
+        self.watched = Watched(propagation, self.process, self._trace)
         process = self.process
         replica.subscribe(lambda applied: self._note(process, applied))
         if self.is_mounted:
@@ -261,10 +262,10 @@ class Node:
             self._sync_to_disk(process, replica)
         # Seen before anything is committed.
         self.heard = Heard(replica)
-        await self.sync.start()
+        await self.sync.start(self.watched)
         if gate is not None:
             await gate.begin()
-        propagation.start(cast(Gossip, gossip), self.sync, lambda: Address(self.host, SYNC_PORT))
+        propagation.start()
         gossip.start(propagation.on_event, propagation.on_members, propagation.announce)
         tasks = [
             asyncio.create_task(self._watch(propagation)),

@@ -49,7 +49,6 @@ class Syncing:
             log,
             (HOST, 0),
             peers=lambda: self.peers(),
-            listener=self,
             **{"max_sessions": 16, **options},
         )
         self.scheduler = PullScheduler(
@@ -66,7 +65,7 @@ class Syncing:
         return getattr(self.sync, name)
 
     async def start(self) -> None:
-        await self.sync.start()
+        await self.sync.start(self)
         self.puller = Puller(self.scheduler, self.sync, asyncio.get_running_loop())
         self.puller.start()
 

@@ -82,7 +82,6 @@ class SyncService:
         peers: Callable[[], Sequence[Address]],
         max_sessions: int,
         degree: int = 0,
-        listener: Listener | None = None,
         shared: SessionContext | None = None,
     ) -> None:
         """`address`: where to listen.  `peers` lists where others do, without ourselves; it is called at each decision.
@@ -91,7 +90,7 @@ class SyncService:
         none.  `shared`: what its sessions share; `None`: there is no disk, and the filesystem is open.
         """
         self._state = state
-        self._listener = listener
+        self._listener: Listener | None = None
         self._shared = shared or SessionContext()
         self._penalties = self._shared.penalties
         self._trusting = asyncio.Lock()
@@ -136,8 +135,9 @@ class SyncService:
         """The port that the server listens on."""
         return self._server.port
 
-    async def start(self) -> None:
-        """Listen.  Raises `OSError` if the address is taken."""
+    async def start(self, listener: Listener | None = None) -> None:
+        """Listen; `listener` hears what happens in sessions.  Raises `OSError` if the address is taken."""
+        self._listener = listener
         await self._server.start()
 
     async def stop(self) -> None:
