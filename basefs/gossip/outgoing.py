@@ -81,13 +81,13 @@ class TokenBucket:
         """Most tokens that can be saved up."""
         return self._burst
 
-    def take(self, now: float) -> float:
-        """Take one token and return 0.0, or take none and return the seconds until there is one."""
+    def take(self, now: float, amount: float = 1.0) -> float:
+        """Take so many tokens and return 0.0, or take none and return the seconds until there are."""
         self._fill(now)
-        if self._tokens >= 1.0:
-            self._tokens -= 1.0
+        if self._tokens >= amount:
+            self._tokens -= amount
             return 0.0
-        return (1.0 - self._tokens) / self._rate
+        return (amount - self._tokens) / self._rate
 
     def adjust(self, rate: float, burst: float, now: float) -> None:
         """Change rate and burst from now on; tokens saved so far were saved at the old rate."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from basefs.gossip.outgoing import TokenBucket
 from basefs.log.hashes import EntryHash
 from basefs.replica.replica import Applied, Replica
 from basefs.sync.net.service import SyncService
@@ -47,8 +48,7 @@ class Pusher:
         self._hinting: asyncio.TimerHandle | None = None
         self._hint_by = 0.0
         self._told_at = loop.time() - HINT_SECONDS
-        self._budget = float(PUSH_BYTES)
-        self._filled_at = loop.time()
+        self._budget = TokenBucket(PUSH_BYTES / 2, PUSH_BYTES, loop.time())
 
     def stop(self) -> None:
         """Pass on what was gathered, and be quiet from now on."""
@@ -79,7 +79,6 @@ class Pusher:
             self._news[:0] = self._lack_lists
             self._lack_lists.clear()
             self._sync.blocks_came()
-        self._fill()
         at_once: list[bytes] = []
         later: list[QueuedPush] = []
         # Nothing overtakes what it builds on.
@@ -88,10 +87,9 @@ class Pusher:
         for encoded, size in self._take():
             if size > INLINE_BLOCKS:
                 self._tell_later()
-            elif waits or later or size > self._budget:
+            elif waits or later or self._budget.take(now, size):
                 later.append(QueuedPush(encoded, size, now))
             else:
-                self._budget -= size
                 at_once.append(encoded)
         if at_once:
             self._sync.neighbours.push(at_once)
@@ -142,8 +140,3 @@ class Pusher:
     def _hint(self) -> None:
         self._hinting = None
         self._sync.neighbours.tell_lazy()
-
-    def _fill(self) -> None:
-        now = self._loop.time()
-        self._budget = min(PUSH_BYTES, self._budget + (now - self._filled_at) * PUSH_BYTES / 2)
-        self._filled_at = now
