@@ -14,6 +14,7 @@ from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import patience
 from basefs.sync.session.result import Result
 from basefs.sync.session.states import Phase
+from basefs.tasks import cancel
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +47,7 @@ class Puller:
         self._stopped = True
         self._cancel()
         self._sync.neighbours.leave()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(list(self._tasks))
 
     def request(self, peer: Address, text: str, *, jitter: float = 0.0) -> bool:
         """See `PullScheduler.news`."""

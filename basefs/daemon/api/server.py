@@ -12,6 +12,7 @@ from typing import Any
 
 from basefs.daemon.api.control import MAX_LINE, encode_line
 from basefs.errors import BaseFSError, DaemonError
+from basefs.tasks import cancel
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +44,7 @@ class ControlServer:
         """Stop listening, and end the streams."""
         if self._server is not None:
             self._server.close()
-        streams = list(self._streams)
-        for stream in streams:
-            stream.cancel()
-        await asyncio.gather(*streams, return_exceptions=True)
+        await cancel(list(self._streams))
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 

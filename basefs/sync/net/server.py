@@ -27,7 +27,7 @@ from basefs.sync.session.result import Result
 from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.messages import Refusal, Refuse
-from basefs.tasks import within
+from basefs.tasks import cancel, within
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +100,7 @@ class SyncServer:
         for _ in range(5):
             await asyncio.sleep(0)
         self._server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(list(self._tasks))
         await self._server.wait_closed()
         self._server = None
 
