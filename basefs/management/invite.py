@@ -27,9 +27,6 @@ from basefs.management.session import client, notify
 from basefs.management.target import parse_changed
 from basefs.management.times import parse_span
 
-#: Seconds that an invitation may be good for: time to paste it, and not so long that it is forgotten.
-_LEAST, _MOST = 60, 365 * 86_400
-
 
 @click.command(
     epilog=examples(
@@ -89,7 +86,8 @@ def invite(
         _accept(filesystem, parsed.name, accept, as_json)
         return
     seconds = parse_span(expires)
-    if not _LEAST <= seconds <= _MOST:
+    # Time to paste it, and not so long that it is forgotten.
+    if not 60 <= seconds <= 365 * 86_400:
         raise UsageError(f"--expires takes a time from 1m to 365d, not {expires!r}")
     if read_only and parsed.path != "/":
         raise UsageError(f"a machine that reads, reads everything: write {parsed.name} without a path")

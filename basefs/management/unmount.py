@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from basefs.daemon.api.shutdown import STOP_TIMEOUT, Ending, stop
+from basefs.daemon.api.control import TIMEOUT
+from basefs.daemon.api.shutdown import Ending, stop
 from basefs.daemon.config import Home
 from basefs.management.output import examples, note
 from basefs.management.session import notify
@@ -19,7 +20,7 @@ from basefs.management.session import notify
     "--timeout",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    default=STOP_TIMEOUT,
+    default=TIMEOUT,
     show_default=True,
     help="How long to wait for the daemon, which publishes what is pending.",
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from basefs.daemon.api.client import FilesystemClient
+from basefs.daemon.api.control import TIMEOUT
 from basefs.daemon.api.inspection import count_unpublished, has_peers, unpublished_text
 from basefs.daemon.api.messages import Publish, Stop
 from basefs.daemon.api.runfile import RunFile
@@ -15,10 +16,6 @@ from basefs.daemon.handover import HandOver
 from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import Mount, MountUser, detach, is_dead, is_own, mount_at, mounts, users_of
 from basefs.errors import BaseFSError, DaemonError, MountFailed, NotRunning, UsageError, some_of
-
-#: Seconds until a daemon has closed its log: it publishes what is pending first, which may be thousands of files on a
-#: busy machine.  Serf leaves the cluster afterwards, for which nobody waits but the next daemon.
-STOP_TIMEOUT = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +26,14 @@ class Ending:
         warn: gets a line about processes that keep it from ending.
         notify: gets a line where it takes long.
         lazy: detach a mount that is in use.
-        timeout: seconds to wait for the daemon.
+        timeout: seconds until the daemon has closed its log: it publishes what is pending first, which may be thousands
+            of files on a busy machine.  Serf leaves the cluster afterwards, for which only the next daemon waits.
     """
 
     warn: Callable[[str], None]
     notify: Callable[[str], None]
     lazy: bool = False
-    timeout: float = STOP_TIMEOUT
+    timeout: float = TIMEOUT
 
 
 def stop(home: Home, target: str, how: Ending) -> bool:

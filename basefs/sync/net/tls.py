@@ -33,8 +33,6 @@ ALPN_KEY = "basefs-key/2"
 FIRST_BYTE = b"\x16"
 #: Anchors that are loaded at once: other threads wait meanwhile, a millisecond for each where there are thousands.
 _ANCHORS_AT_ONCE = 16
-#: The log decides who is let in, never a clock.
-_BEGIN, _END = datetime.datetime(2000, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59)
 #: Where this Python knows them: 3.10 knows the first, Python 3.13 sets both by itself.
 _STRICT = ("VERIFY_X509_STRICT", "VERIFY_X509_PARTIAL_CHAIN")
 
@@ -327,8 +325,9 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(serial)
-        .not_valid_before(_BEGIN)
-        .not_valid_after(_END)
+        # The log decides who is let in, never a clock.
+        .not_valid_before(datetime.datetime(2000, 1, 1))
+        .not_valid_after(datetime.datetime(9999, 12, 31, 23, 59, 59))
     )
 
 

@@ -438,8 +438,6 @@ class Session:
 #: Seconds of making answers after which everything else in the event loop has its turn.  Longer: news waits for as
 #: long at each of its steps; shorter: the turns cost more than the answers.
 SLICE = 0.002
-#: Bytes made between two looks at the clock, and in a slice at the most.
-_PIECE = 8 * 1024
 
 
 def slice_of_answers(core: SyncProtocol, now: Callable[[], float]) -> bytes:
@@ -449,10 +447,11 @@ def slice_of_answers(core: SyncProtocol, now: Callable[[], float]) -> bytes:
     node ends the slice: what it waits for does not come while this one works.
     """
     end = now() + SLICE
-    data = core.data_to_send(_PIECE)
-    while len(data) < 8 * _PIECE and core.upload in (Upload.SMALL, Upload.LARGE) and now() < end:
-        data += core.data_to_send(_PIECE)
-    return data
+    data = b""
+    while True:
+        data += core.data_to_send(CHUNK // 8)
+        if len(data) >= CHUNK or core.upload not in (Upload.SMALL, Upload.LARGE) or now() >= end:
+            return data
 
 
 def patience(round_trip: float = 0.0) -> float:

@@ -15,12 +15,14 @@ from basefs.sync.wire.limits import INLINE_BLOCKS
 #: Bytes of an encoded content up to which it follows its entry: so little is on all nodes sooner than it is asked for,
 #: although it comes twice to some (docs/lab-notes.md).
 FOLLOWS = 3 * 1024
-#: Seconds since a block of a content came, or a peer asked for one, after which it is not exchanged any more.  What is
-#: missing then comes by sessions that compare.
+#: Seconds since a block of a content came, or a peer asked for one, after which it is not exchanged any more, and
+#: since it was asked for, after which it may be asked for over another session that stands.  What is missing then comes
+#: by sessions that compare.
 KEPT_SECONDS = 30.0
-#: Seconds since a block of a content came for which the others count as coming, if peers have told of some: whatever
-#: they tell, others are asked then.  A block of 32 KiB takes as long on a link of 32 kbit/s.
-MOVING_SECONDS = 10.0
+#: Seconds without a new entry or block after which a session, or a content that peers have told of, does not count as
+#: coming any more, whatever they send or tell: a peer that drips bytes would keep the node from asking anybody else.  A
+#: block of 32 KiB takes as long on a link of 32 kbit/s.
+FRUITLESS = 10.0
 #: Contents that are exchanged at once.
 MOST_CONTENTS = 64
 
@@ -215,4 +217,4 @@ class ContentTable:
         return any(map(self._comes, self._contents.values()))
 
     def _comes(self, content: Listed) -> bool:
-        return self._now - content.came_at < MOVING_SECONDS and content.is_offered
+        return self._now - content.came_at < FRUITLESS and content.is_offered

@@ -13,13 +13,10 @@ from collections.abc import Callable, Sequence
 from basefs.log.hashes import BlockHash
 from basefs.log.interface import LogState
 from basefs.sync.session.contents import MOST_CONTENTS, Listed
-from basefs.sync.session.inflight import RequestTable
+from basefs.sync.session.inflight import DEPTH, RequestTable
 from basefs.sync.session.recent import Recent
 from basefs.sync.wire.messages import BlockReq, Have
 
-#: Blocks that one peer is asked for at once: one that is on its way, and one that waits for the link.  More would wait
-#: behind each other there, while another peer may have them sooner.
-DEPTH = 2
 #: Seconds between two lines about what has come since: each costs a packet and its acknowledgement.
 TELL_SECONDS = 0.25
 
@@ -77,6 +74,7 @@ class BlockExchange:
         completes = any(content.is_complete and self._news(content) for _, content in self._contents)
         if is_idle and (completes or now - self._told_at >= TELL_SECONDS):
             self._told_at = now if self._tell_all() else self._told_at
+        # More would wait behind each other there, while another peer may have them sooner.
         room = DEPTH - self._requests.outstanding(self._owner)
         if room > 0 and (chosen := tuple(self._choose()[:room])):
             for _, content in self._contents:

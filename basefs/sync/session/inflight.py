@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from basefs.log.hashes import BlockHash
-from basefs.sync.session.contents import ContentTable
+from basefs.sync.session.contents import FRUITLESS, KEPT_SECONDS, ContentTable
 from basefs.sync.wire.limits import MAX_BLOCKS
 
-#: Requests for blocks that one peer is sent at once, so that it has work while a request crosses, and how many more if
-#: it brings most of all that comes: then it is alone, or far away.
+#: Requests that one peer is sent at once for blocks, or single blocks over a session that stands, so that it has work
+#: while one crosses.
 DEPTH = 2
 #: Blocks that came lately, by which sessions are compared.
 _RECENT = 8 * MAX_BLOCKS
@@ -25,11 +25,6 @@ _RECENT = 8 * MAX_BLOCKS
 #: Seconds without a byte after which a session does not count any more: what it should bring may be asked for
 #: elsewhere.
 PATIENCE = 3.0
-#: Seconds without a new entry or block after which it does not count any more either, whatever it sends: a peer that
-#: drips bytes would keep the node from asking anybody else.  A block of 32 KiB takes as long on a link of 32 kbit/s.
-FRUITLESS = 10.0
-#: Seconds after which blocks may be asked for over another session that stands, whatever else the first one brings.
-HELD = 30.0
 #: Bytes a second from which on a link counts as wide: what is served then takes a moment, and waiting would cost more.
 WIDE = 256 * 1024
 #: Seconds in which a session that brings contents keeps others from beginning, which would fetch them once more over a
@@ -229,7 +224,7 @@ class RequestTable:
     def is_asked(self, hash: BlockHash) -> bool:
         """Whether some session has asked for a block that should come."""
         asked = self._asked.get(hash)
-        return asked is not None and self._now - asked.at < HELD and self._counts(asked.owner)
+        return asked is not None and self._now - asked.at < KEPT_SECONDS and self._counts(asked.owner)
 
     def is_coming(self, hash: BlockHash) -> bool:
         """Whether some session will bring a block, as it seems."""

@@ -12,9 +12,8 @@ from basefs.log.codecs import STORED
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import BlockHash, Fingerprint, sha224
-from basefs.sync.session.contents import FOLLOWS, KEPT_SECONDS, MOST_CONTENTS, MOVING_SECONDS
-from basefs.sync.session.exchange import DEPTH
-from basefs.sync.session.inflight import FRUITLESS, HELD, RequestTable
+from basefs.sync.session.contents import FOLLOWS, FRUITLESS, KEPT_SECONDS, MOST_CONTENTS
+from basefs.sync.session.inflight import DEPTH, RequestTable
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.responder import size_of
 from basefs.sync.session.result import Reason
@@ -233,12 +232,12 @@ def test_a_peer_that_brings_other_news_holds_a_block_for_a_while_only():
     block = BlockHash(sha224(b"block"))
     requests.tick(1.0)
     requests.take((block,), slow)
-    for second in range(1, int(HELD)):
+    for second in range(1, int(KEPT_SECONDS)):
         requests.tick(1.0 + second)
         requests.moved(slow)
         requests.gained(slow)
         assert requests.is_asked(block)
-    requests.tick(1.0 + HELD)
+    requests.tick(1.0 + KEPT_SECONDS)
     assert not requests.is_asked(block)
 
 
@@ -268,11 +267,11 @@ def test_a_neighbour_that_tells_of_blocks_and_brings_other_news_keeps_no_session
 
     bring_news(5)
     assert graph.requests[1].exchanges, "it seems so"
-    bring_news(MOVING_SECONDS)
+    bring_news(FRUITLESS)
     assert not graph.requests[1].exchanges
     compare(graph, 1, graph.writer.log())
     assert len(graph.logs[1].missing_blocks(BLOCKS)) == DEPTH, "those that it was asked for"
-    bring_news(HELD - MOVING_SECONDS)
+    bring_news(KEPT_SECONDS - FRUITLESS)
     compare(graph, 1, graph.writer.log())
     assert graph.complete == [0, 1]
 

@@ -8,7 +8,8 @@ import weakref
 import pytest
 
 from basefs.log.hashes import BlockHash, sha224
-from basefs.sync.session.inflight import CROWDED, DEPTH, FRUITLESS, PATIENCE, WIDE, RequestTable
+from basefs.sync.session.contents import FRUITLESS
+from basefs.sync.session.inflight import CROWDED, DEPTH, PATIENCE, WIDE, RequestTable
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.receiver import Receiver
 from basefs.sync.session.result import Reason, SessionCounters

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from basefs.log.hashes import BlockHash, sha224
 from basefs.log.interface import Digest
 from basefs.sync.net.transport import SessionContext, SessionTiming
-from basefs.sync.session.inflight import FRUITLESS, RequestTable
+from basefs.sync.session.contents import FRUITLESS
+from basefs.sync.session.inflight import RequestTable
 from basefs.sync.session.protocol import SyncProtocol
 from basefs.sync.session.result import Reason
 from basefs.sync.session.states import Role
