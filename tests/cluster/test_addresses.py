@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE
+from tests.support.cluster import NAME
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -41,19 +42,19 @@ def test_containers_and_a_new_address(network: Callable[[int], NamespaceNetwork]
     two.basefs("get", NAME, str(one.address))
     two.basefs("mount", NAME, two.mountpoint)
     for node in (one, two):
-        wait_until(lambda node=node: told(node) == {one.endpoint, two.endpoint}, PATIENCE, "addresses")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node) == {one.endpoint, two.endpoint}, DEADLINE, "addresses")  # type: ignore[misc]
     log = two.home / "logs" / f"{NAME}.log"
 
     # What a DHCP client does: the old one goes, and a moment later a new one comes.
     ip(two, "address", "del", f"{two.address}/16", "dev", "eth0")
-    wait_until(lambda: "unreachable" in log.read_text(), PATIENCE, "a time without an address")
+    wait_until(lambda: "unreachable" in log.read_text(), DEADLINE, "a time without an address")
     ip(two, "address", "add", "10.77.3.3/16", "dev", "eth0")
     moved = two.endpoint.replace(str(two.address), "10.77.3.3")
     for node in (one, two):
-        wait_until(lambda node=node: told(node) == {one.endpoint, moved}, PATIENCE, "the new address")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node) == {one.endpoint, moved}, DEADLINE, "the new address")  # type: ignore[misc]
     (one.mountpoint / "hosts").write_text("10.77.3.3 two\n")
-    wait_until((two.mountpoint / "hosts").exists, PATIENCE, "what was written after that")
-    wait_until(lambda: not any(row["trouble"] for row in one.query("members", NAME)), PATIENCE, "no trouble")
+    wait_until((two.mountpoint / "hosts").exists, DEADLINE, "what was written after that")
+    wait_until(lambda: not any(row["trouble"] for row in one.query("members", NAME)), DEADLINE, "no trouble")
     assert "10.0.0.1" not in log.read_text()
 
 
@@ -71,12 +72,12 @@ def test_nodes_that_listen_on_the_addresses_of_both_families(network: Callable[[
     two.basefs("mount", NAME, two.mountpoint, "-b", "[::]")
     expected = {"[fd00::1]:18374", "[fd00::2]:18374"}
     for node in (one, two):
-        wait_until(lambda node=node: told(node) == expected, PATIENCE, "addresses")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node) == expected, DEADLINE, "addresses")  # type: ignore[misc]
     # More than gossip brings.
     content = os.urandom(100_000)
     (one.mountpoint / "image").write_bytes(content)
-    wait_until(lambda: is_equal(two.mountpoint / "image", content), PATIENCE, "a file")
-    wait_until(lambda: any(row["push"] for row in two.query("members", NAME)), PATIENCE, "a session that stays")
+    wait_until(lambda: is_equal(two.mountpoint / "image", content), DEADLINE, "a file")
+    wait_until(lambda: any(row["push"] for row in two.query("members", NAME)), DEADLINE, "a session that stays")
 
 
 def is_equal(path: Path, content: bytes) -> bool:

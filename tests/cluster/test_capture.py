@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.capture import Haystack, capture, forms, lzw
-from tests.support.cluster import NAME, PATIENCE
+from tests.support.cluster import NAME
 from tests.support.helpers import noise
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -78,13 +79,13 @@ def live(alpha: Node, beta: Node, gamma: Node, *options: str) -> dict[str, bytes
         node.basefs("unmount", NAME)
     for node in everywhere:
         node.mount(NAME, "--no-push")
-    wait_until(lambda: alpha.alive(NAME) == 3, PATIENCE, "alpha sees all")
+    wait_until(lambda: alpha.alive(NAME) == 3, DEADLINE, "alpha sees all")
     (here / names["gossiped"]).write_bytes(gossiped)
     for node in everywhere:
         until_there(node, names["gossiped"], gossiped)
 
     alpha.basefs("expel", NAME, "gamma")
-    wait_until(lambda: all(row["name"] != "gamma" for row in beta.query("keys", NAME)), PATIENCE, "beta has the revoke")
+    wait_until(lambda: all(row["name"] != "gamma" for row in beta.query("keys", NAME)), DEADLINE, "beta has the revoke")
     (here / names["last"]).write_bytes(b"")
     until_there(beta, names["last"], b"")
     parts = {"small": small, "sealed": sealed, "gossiped": gossiped, "late": late}
@@ -102,7 +103,7 @@ def join(inviter: Node, node: Node, name: str) -> None:
     (node.base / "invitation").write_text(inviter.basefs("invite", NAME, "--name", name))
     node.basefs("join", NAME, node.base / "invitation")
     node.mount(NAME)
-    wait_until(lambda: adopted(inviter, name), PATIENCE, f"{name} is adopted")
+    wait_until(lambda: adopted(inviter, name), DEADLINE, f"{name} is adopted")
 
 
 def adopted(node: Node, name: str) -> bool:
@@ -112,7 +113,7 @@ def adopted(node: Node, name: str) -> bool:
 
 def until_there(node: Node, name: str, content: bytes) -> None:
     path = node.mountpoint / name
-    wait_until(lambda: path.read_bytes() == content, PATIENCE, f"{node.address} has {name}")
+    wait_until(lambda: path.read_bytes() == content, DEADLINE, f"{node.address} has {name}")
 
 
 @pytest.mark.logs("unknown key")

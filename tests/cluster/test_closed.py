@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -49,7 +50,7 @@ asyncio.run(main())
 
 def as_stranger(node: Node, program: str, address: str | None) -> str:
     command = [*node.prefix(), sys.executable, "-c", program, str(address)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE).stdout
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
     first, second = cluster.nodes
     assert "closed: members only" in first.basefs("status", NAME)
     (first.mountpoint / "news").write_text("from the first")
-    wait_until(lambda: (second.mountpoint / "news").exists(), PATIENCE, "members converge")
+    wait_until(lambda: (second.mountpoint / "news").exists(), DEADLINE, "members converge")
     # Strangers, in plain and under TLS.
     assert as_stranger(other, PLAIN, first.address).startswith("CLOSE NO tls ")
     assert as_stranger(other, UNDER_TLS, first.address) == "UNKNOWN_KEY\n"
@@ -75,34 +76,34 @@ def test_a_closed_filesystem(closed: tuple[Cluster, Node]) -> None:
     assert refused.stderr.count("\n") == 1
     # A member fetches, and synchronises.
     first.basefs("grant", f"{NAME}:/", "third", other.home / "key.pub")
-    wait_until(lambda: other.spawn("get", NAME, first.endpoint).returncode == 0, PATIENCE, "the key is let in")
+    wait_until(lambda: other.spawn("get", NAME, first.endpoint).returncode == 0, DEADLINE, "the key is let in")
     other.mount(NAME, "--owners")
     (other.mountpoint / "more").write_text("from the third")
-    wait_until(lambda: (first.mountpoint / "more").exists(), PATIENCE, "the third node's change arrives")
+    wait_until(lambda: (first.mountpoint / "more").exists(), DEADLINE, "the third node's change arrives")
     # A new gossip key by hand.  Sessions may be faster than gossip.
     for node in (second, other):
-        wait_until(lambda node=node: gossip_sees(first, node), PATIENCE, "gossip knows it")  # type: ignore[misc]
+        wait_until(lambda node=node: gossip_sees(first, node), DEADLINE, "gossip knows it")  # type: ignore[misc]
     key = gossip_key(first)
     assert key == gossip_key(second) == gossip_key(other)
     assert first.basefs("rekey", NAME) == f"{NAME}: gossip has a new key, number 2; sent to 2 of 2 other members\n"
     assert key != gossip_key(first) == gossip_key(second) == gossip_key(other)
     for node in (second, other):
-        wait_until(lambda node=node: gossip_sees(first, node), PATIENCE, "gossip goes on")  # type: ignore[misc]
+        wait_until(lambda node=node: gossip_sees(first, node), DEADLINE, "gossip goes on")  # type: ignore[misc]
     # Who is revoked is out, everywhere, while the others go on.
     members = [first, second]
     key = gossip_key(first)
     first.basefs("revoke", f"{NAME}:/", "third")
-    wait_until(lambda: not any(standing_with(node, other) for node in members), PATIENCE, "its sessions end")
-    wait_until(lambda: key != gossip_key(first) == gossip_key(second), PATIENCE, "members have a new gossip key")
-    wait_until(lambda: gossip_key(first) == gossip_key(second) != gossip_key(other), PATIENCE, "a key of their own")
-    wait_until(lambda: gossip_sees(first, second), PATIENCE, "gossip goes on")
-    wait_until(lambda: not gossip_sees(first, other), PATIENCE, "gossip loses the third node")
+    wait_until(lambda: not any(standing_with(node, other) for node in members), DEADLINE, "its sessions end")
+    wait_until(lambda: key != gossip_key(first) == gossip_key(second), DEADLINE, "members have a new gossip key")
+    wait_until(lambda: gossip_key(first) == gossip_key(second) != gossip_key(other), DEADLINE, "a key of their own")
+    wait_until(lambda: gossip_sees(first, second), DEADLINE, "gossip goes on")
+    wait_until(lambda: not gossip_sees(first, other), DEADLINE, "gossip loses the third node")
     (first.mountpoint / "secret").write_text("for members")
-    wait_until(lambda: (second.mountpoint / "secret").exists(), PATIENCE, "members converge")
+    wait_until(lambda: (second.mountpoint / "secret").exists(), DEADLINE, "members converge")
     wait_until(
-        lambda: "not known there" in other.basefs("members", NAME), PATIENCE, "the third node sees why it is out"
+        lambda: "not known there" in other.basefs("members", NAME), DEADLINE, "the third node sees why it is out"
     )
-    wait_until(lambda: "turned away by " in other.basefs("status", NAME), PATIENCE, "its status says so")
+    wait_until(lambda: "turned away by " in other.basefs("status", NAME), DEADLINE, "its status says so")
     assert not (other.mountpoint / "secret").exists()
     with contextlib.suppress(OSError):
         other.basefs("unmount", NAME)
@@ -141,22 +142,22 @@ def expel_and_let_in(cluster: Cluster) -> float:
     Returns the seconds from the arrival of the revoke at the second one to the end of its sessions with the third.
     """
     first, second, third = cluster.nodes
-    wait_until(lambda: standing_with(second, third), PATIENCE, "sessions stand")
-    wait_until(lambda: gossip_sees(second, third), PATIENCE, "gossip knows it")
-    wait_until(lambda: gossip_key(first) == gossip_key(second) == gossip_key(third), PATIENCE, "one gossip key")
+    wait_until(lambda: standing_with(second, third), DEADLINE, "sessions stand")
+    wait_until(lambda: gossip_sees(second, third), DEADLINE, "gossip knows it")
+    wait_until(lambda: gossip_key(first) == gossip_key(second) == gossip_key(third), DEADLINE, "one gossip key")
     key, before = gossip_key(first), len(revokes(second))
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(first.basefs, "expel", NAME, "node3")
         wait_until(
-            lambda: not standing_with(second, third) and len(revokes(second)) > before, PATIENCE, "its sessions end"
+            lambda: not standing_with(second, third) and len(revokes(second)) > before, DEADLINE, "its sessions end"
         )
         took = time.time() - max(row["arrived"] for row in revokes(second))
         assert "is no member of cluster any more" in done.result()
     wait_until(
-        lambda: key != gossip_key(first) == gossip_key(second) != gossip_key(third), PATIENCE, "a new gossip key"
+        lambda: key != gossip_key(first) == gossip_key(second) != gossip_key(third), DEADLINE, "a new gossip key"
     )
-    wait_until(lambda: "turned away by " in third.basefs("status", NAME), PATIENCE, "its status says so")
-    wait_until(lambda: "not known there" in third.basefs("members", NAME), PATIENCE, "and why")
+    wait_until(lambda: "turned away by " in third.basefs("status", NAME), DEADLINE, "its status says so")
+    wait_until(lambda: "not known there" in third.basefs("members", NAME), DEADLINE, "and why")
     first.basefs("grant", f"{NAME}:/", "node3", third.home / "key.pub")
     return took
 
@@ -169,19 +170,19 @@ def test_a_machine_that_was_expelled_counts_no_more_until_it_is_let_in_again(
     first, second, third = cluster.nodes
     others = (first, second)
     for node in cluster.nodes:
-        wait_until(lambda node=node: in_step(node) == "with 2 of 2", PATIENCE, "all are in step")  # type: ignore[misc]
+        wait_until(lambda node=node: in_step(node) == "with 2 of 2", DEADLINE, "all are in step")  # type: ignore[misc]
     assert "its machine is forgotten once gossip has lost it" in first.basefs("expel", NAME, "node3")
     for node in others:
-        wait_until(lambda node=node: in_step(node) == "with 1 of 1", PATIENCE, "it is forgotten")  # type: ignore[misc]
+        wait_until(lambda node=node: in_step(node) == "with 1 of 1", DEADLINE, "it is forgotten")  # type: ignore[misc]
         assert third.endpoint not in {member["address"] for member in ask(node, "members")}
     # Also after a restart, when nobody has proved anything yet.
     first.basefs("unmount", NAME)
     first.mount(NAME, "--owners", "--profile", "lan")
-    wait_until(lambda: in_step(first) == "with 1 of 1", PATIENCE, "it is not missed")
+    wait_until(lambda: in_step(first) == "with 1 of 1", DEADLINE, "it is not missed")
     # It has gone on, and its entries come when its key is valid again.
     first.basefs("grant", f"{NAME}:/", "node3", third.home / "key.pub")
     for node in cluster.nodes:
-        wait_until(lambda node=node: in_step(node) == "with 2 of 2", PATIENCE, "it is back")  # type: ignore[misc]
+        wait_until(lambda node=node: in_step(node) == "with 2 of 2", DEADLINE, "it is back")  # type: ignore[misc]
 
 
 def in_step(node: Node) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, differences, snapshot
+from tests.support.cluster import NAME, Cluster, differences, snapshot
 from tests.support.namespaces import NamespaceNetwork
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -23,14 +24,14 @@ def test_a_node_that_comes_back_has_what_was_changed_meanwhile(shared: Callable[
     writer, _, away = cluster.nodes
     for number in range(100):
         (writer.mountpoint / f"old{number}").write_text(f"old {number}")
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     away.basefs("unmount", NAME)
     for number in range(100):
         (writer.mountpoint / f"old{number}").write_text(f"changed {number}")
         (writer.mountpoint / f"new{number}").write_text(f"new {number}")
     expected = snapshot(writer.mountpoint)
     away.mount(NAME, "--owners")
-    wait_until(lambda: snapshot(away.mountpoint) == expected, PATIENCE, "the node that came back has all changes")
+    wait_until(lambda: snapshot(away.mountpoint) == expected, DEADLINE, "the node that came back has all changes")
 
 
 def test_two_halves_that_both_wrote_agree(shared: Callable[[int], Cluster]) -> None:
@@ -46,7 +47,7 @@ def _write_on_both_sides_of_a_cut(cluster: Cluster, *, until_noticed: bool) -> N
     left, middle, right = cluster.nodes
     (left.mountpoint / "shared").write_text("before")
     (left.mountpoint / "directory").mkdir()
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     cluster.network.unplug(right)
     writers = [
         threading.Thread(target=_write_for_a_while, args=(left.mountpoint, "left")),
@@ -57,10 +58,10 @@ def _write_on_both_sides_of_a_cut(cluster: Cluster, *, until_noticed: bool) -> N
     for writer in writers:
         writer.join()
     if until_noticed:
-        wait_until(lambda: cluster.alive(middle) == 2, 2 * PATIENCE, "Serf notices the cut")
+        wait_until(lambda: cluster.alive(middle) == 2, 2 * DEADLINE, "Serf notices the cut")
     assert len(cluster.root_hashes()) > 1
     cluster.network.plug_in(right)
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     trees = [snapshot(node.mountpoint) for node in cluster.nodes]
     assert trees[0] == trees[1] == trees[2]
     for side in ("left", "right"):
@@ -95,15 +96,15 @@ def test_tools_work_the_same_on_every_node(shared: Callable[[int], Cluster]) -> 
     (repository / "file").write_text("one\n")
     subprocess.run([*git, "add", "file"], check=True)
     subprocess.run([*git, "commit", "-qm", "one"], check=True)
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     elsewhere = ["git", "-c", "safe.directory=*", "-C", str(third.mountpoint / "repository")]
     log = subprocess.run([*elsewhere, "log", "--oneline"], capture_output=True, text=True, check=True)
     assert log.stdout.endswith(" one\n")
     subprocess.run([*elsewhere, "fsck", "--strict"], check=True, capture_output=True)
     subprocess.run(["sed", "-i", "s/one/two/", str(third.mountpoint / "repository" / "file")], check=True)
-    wait_until(lambda: (first.mountpoint / "repository" / "file").read_text() == "two\n", PATIENCE, "sed -i arrives")
+    wait_until(lambda: (first.mountpoint / "repository" / "file").read_text() == "two\n", DEADLINE, "sed -i arrives")
     shutil.rmtree(first.mountpoint / "repository")
-    wait_until(lambda: not (third.mountpoint / "repository").exists(), PATIENCE, "rm -r arrives")
+    wait_until(lambda: not (third.mountpoint / "repository").exists(), DEADLINE, "rm -r arrives")
 
 
 def test_a_copy_of_etc_arrives(shared: Callable[[int], Cluster], tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_copy_of_etc_arrives(shared: Callable[[int], Cluster], tmp_path: Path)
         wait_until(has_arrived(node.mountpoint / "etc"), cluster.patience, f"{node.address} has all of /etc")
         diff = ["diff", "-r", "--no-dereference", str(source), str(node.mountpoint / "etc")]
         assert subprocess.run(diff, capture_output=True, text=True, check=False).stdout == ""
-    assert cluster.wait_until_equal(PATIENCE) >= 0
+    assert cluster.wait_until_equal(DEADLINE) >= 0
 
 
 SIZES = [0, 1, 482, 483, 484, 100_000, 10_000_000]
@@ -161,6 +162,6 @@ def test_odd_files_and_names_arrive_equal(shared: Callable[[int], Cluster]) -> N
     for node in others:
         wait_until(
             lambda node=node: not differences(expected, snapshot(node.mountpoint)),  # type: ignore[misc]
-            PATIENCE,
+            DEADLINE,
             f"{node.address} has the same",
         )

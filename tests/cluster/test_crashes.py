@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -49,7 +50,7 @@ class Writer(threading.Thread):
 def _start_writing(node: Node) -> Writer:
     writer = Writer(node.mountpoint)
     writer.start()
-    wait_until(lambda: len(writer.closed) >= CLOSED_BEFORE_KILL, PATIENCE, "the writer is at work")
+    wait_until(lambda: len(writer.closed) >= CLOSED_BEFORE_KILL, DEADLINE, "the writer is at work")
     return writer
 
 
@@ -66,16 +67,16 @@ def test_files_closed_before_the_daemon_was_killed_are_there(shared: Callable[[i
         writer = _start_writing(node)
         serf = ask(node, "network")["serf_pid"]
         os.kill(node.daemon(NAME), signal.SIGKILL)
-        writer.join(PATIENCE)
+        writer.join(DEADLINE)
         assert writer.failed
         with pytest.raises(OSError):
             os.listdir(node.mountpoint)
         wait_until(
-            lambda serf=serf: not Path(f"/proc/{serf}").exists(), PATIENCE, "the Serf agent dies with the daemon"
+            lambda serf=serf: not Path(f"/proc/{serf}").exists(), DEADLINE, "the Serf agent dies with the daemon"
         )  # type: ignore[misc]
         node.mount(NAME, "--owners")
         _check_files(node, writer.closed)
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     _check_files(other, writer.closed)
 
 
@@ -85,16 +86,16 @@ def test_writes_go_on_while_the_serf_agent_is_killed(shared: Callable[[int], Clu
     writer = _start_writing(node)
     killed = ask(node, "network")["serf_pid"]
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: ask(node, "network")["serf_pid"] not in (None, killed), PATIENCE, "a new Serf agent runs")
+    wait_until(lambda: ask(node, "network")["serf_pid"] not in (None, killed), DEADLINE, "a new Serf agent runs")
     writer.stop.set()
-    writer.join(PATIENCE)
+    writer.join(DEADLINE)
     assert not writer.failed
     _check_files(node, writer.closed)
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     _check_files(other, writer.closed)
     # Gossip works again, both ways: both nodes are in each other's cluster.
     cluster.wait_for_members()
     for source, target in ((node, other), (other, node)):
         text = f"from {source.address}"
         (source.mountpoint / "after").write_text(text)
-        wait_until(lambda: (target.mountpoint / "after").read_text() == text, PATIENCE, "a change arrives")  # noqa: B023
+        wait_until(lambda: (target.mountpoint / "after").read_text() == text, DEADLINE, "a change arrives")  # noqa: B023

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -44,11 +45,11 @@ def block(node: Node, *rule: str) -> None:
 
 def test_a_cluster_that_is_well_and_what_a_firewall_does(cluster: Cluster) -> None:
     one, two, three = cluster.nodes
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
 
     def wait_to_find(what: str, found: Callable[[list[tuple[str, str, str]]], bool]) -> None:
         # On a busy machine an answer may come too late, so that more is found than there is.
-        wait_until(lambda: found(doctor(one)), PATIENCE, what)
+        wait_until(lambda: found(doctor(one)), DEADLINE, what)
 
     def is_one_port(rows: list[tuple[str, str, str]]) -> bool:
         of_two = [row for row in rows if two.endpoint in row[2]]
@@ -75,13 +76,13 @@ def test_status_tells_who_is_there_and_with_whom_it_is_in_step(cluster: Cluster)
     def told(node: Node) -> dict[str, str]:
         return dict(line.split("\t", 1) for line in node.basefs("status", NAME).splitlines())
 
-    wait_until(lambda: told(one)["in step"] == "with 2 of 2", PATIENCE, "all in step")
+    wait_until(lambda: told(one)["in step"] == "with 2 of 2", DEADLINE, "all in step")
     assert told(one)["members"] == "3 of 3 alive"
     (one.mountpoint / "news").write_text("x")
-    wait_until(lambda: told(two)["last change"].startswith("write of /news by "), PATIENCE, "the news")
-    wait_until(lambda: told(one)["in step"] == "with 2 of 2", PATIENCE, "all in step again")
+    wait_until(lambda: told(two)["last change"].startswith("write of /news by "), DEADLINE, "the news")
+    wait_until(lambda: told(one)["in step"] == "with 2 of 2", DEADLINE, "all in step again")
     # News that is on its way for less than a second does not show in these words.
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     equal = time.monotonic()
 
     def has_told() -> bool:
@@ -89,16 +90,16 @@ def test_status_tells_who_is_there_and_with_whom_it_is_in_step(cluster: Cluster)
         (heard,) = (row["heard"] for row in ask(one, "members") if row["address"] == three.endpoint)
         return heard < since
 
-    wait_until(has_told, PATIENCE, "the third one's word that it has the news")
+    wait_until(has_told, DEADLINE, "the third one's word that it has the news")
     cluster.network.unplug(three)
-    wait_until(lambda: told(one)["members"].startswith("2 of 3 alive; "), PATIENCE, "one that failed")
+    wait_until(lambda: told(one)["members"].startswith("2 of 3 alive; "), DEADLINE, "one that failed")
     # It counts until it is forgotten, and nobody knows what it has written since.
     (gone,) = (row["name"] for row in ask(one, "members") if row["address"] == three.endpoint)
-    wait_until(lambda: told(one)["in step"] == f"with 1 of 2; {gone} unknown", PATIENCE, "the other one in step")
+    wait_until(lambda: told(one)["in step"] == f"with 1 of 2; {gone} unknown", DEADLINE, "the other one in step")
     failed = f"2 of 3 alive; {gone} failed (heard "
-    wait_until(lambda: told(one)["members"].startswith(failed), PATIENCE, "Serf has lost it")
+    wait_until(lambda: told(one)["members"].startswith(failed), DEADLINE, "Serf has lost it")
     one.basefs("members", NAME, "--forget", gone)
-    wait_until(lambda: told(one)["in step"] == "with 1 of 1", PATIENCE, "without the forgotten one")
+    wait_until(lambda: told(one)["in step"] == "with 1 of 1", DEADLINE, "without the forgotten one")
     assert told(one)["members"] == "2 of 2 alive"
 
 
@@ -106,7 +107,7 @@ def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], mon
     net = network(3)
     wrong = net.nodes[2]
     cluster = Cluster.start(net)
-    wait_until(lambda: "clock" not in {row[1] for row in doctor(cluster.nodes[0])}, PATIENCE, "clocks that agree")
+    wait_until(lambda: "clock" not in {row[1] for row in doctor(cluster.nodes[0])}, DEADLINE, "clocks that agree")
     # The third one again, with another clock.
     site = wrong.base / "site"
     site.mkdir()
@@ -126,9 +127,9 @@ def test_clocks_that_are_far_off(network: Callable[[int], NamespaceNetwork], mon
         return len(found) == 1 and re.search(pattern, found[0]) is not None
 
     # Any of them may answer too late now and then.
-    wait_until(lambda: tells(cluster.nodes[0], f"^the clock of {name} is 3[56]"), PATIENCE, "the wrong clock")
+    wait_until(lambda: tells(cluster.nodes[0], f"^the clock of {name} is 3[56]"), DEADLINE, "the wrong clock")
     own = "this machine's clock is .* ahead of 2 of 2 other nodes"
-    wait_until(lambda: tells(wrong, own), PATIENCE, "its own clock")
+    wait_until(lambda: tells(wrong, own), DEADLINE, "its own clock")
 
 
 @pytest.mark.parametrize("seconds", [20 * 365 * 86_400, -20 * 365 * 86_400], ids=["ahead", "behind"])
@@ -148,7 +149,7 @@ def test_a_member_of_a_closed_filesystem_whose_clock_is_decades_off(
         for node, other in ((right, wrong), (wrong, right)):
             name = f"of {node.address}"
             (node.mountpoint / name).write_text(name)
-            wait_until((other.mountpoint / name).exists, PATIENCE, f"what is written at {node.address} arrives")
+            wait_until((other.mountpoint / name).exists, DEADLINE, f"what is written at {node.address} arrives")
         # By the clock of a command that greets the other member as well.
         found = doctor(wrong)
     assert {subject for _, subject, _ in found} == {"clock"}

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE
+from tests.support.cluster import NAME
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -34,25 +35,25 @@ def test_without_options_and_without_a_network(network: Callable[[int], Namespac
 
     # The network comes while it is mounted.
     ip(one, "address", "add", f"{one.address}/16", "dev", "eth0")
-    wait_until(lambda: one.query("members", NAME)[0]["address"] == one.endpoint, PATIENCE, "an address for others")
+    wait_until(lambda: one.query("members", NAME)[0]["address"] == one.endpoint, DEADLINE, "an address for others")
 
     two.basefs("get", NAME, str(one.address))
     two.basefs("mount", NAME, two.mountpoint)
     assert (two.mountpoint / "hosts").read_text() == "10.0.0.1 one\n"
     for node in (one, two):
-        wait_until(lambda node=node: node.alive(NAME) == 2, PATIENCE, "both see each other")  # type: ignore[misc]
+        wait_until(lambda node=node: node.alive(NAME) == 2, DEADLINE, "both see each other")  # type: ignore[misc]
     (one.mountpoint / "hosts").write_text("10.0.0.1 one\n10.0.0.2 two\n")
-    wait_until(lambda: "two" in (two.mountpoint / "hosts").read_text(), PATIENCE, "the change")
+    wait_until(lambda: "two" in (two.mountpoint / "hosts").read_text(), DEADLINE, "the change")
 
     # It has a key of its own, which needs to be granted, and need not mount again.
     with pytest.raises(PermissionError):
         (two.mountpoint / "here").touch()
     public = two.query("keys")[0]["public"]
     one.basefs("grant", f"{NAME}:/", "two", public)
-    wait_until(lambda: two.query("status", NAME)["may_write"] == ["/"], PATIENCE, "the grant")
+    wait_until(lambda: two.query("status", NAME)["may_write"] == ["/"], DEADLINE, "the grant")
     (two.mountpoint / "here").write_text("x")
-    wait_until((one.mountpoint / "here").exists, PATIENCE, "what the second one wrote")
+    wait_until((one.mountpoint / "here").exists, DEADLINE, "what the second one wrote")
     one.basefs("unmount", NAME)
     one.basefs("mount", NAME, one.mountpoint)
     for node in (one, two):
-        wait_until(lambda node=node: node.alive(NAME) == 2, PATIENCE, "both again")  # type: ignore[misc]
+        wait_until(lambda node=node: node.alive(NAME) == 2, DEADLINE, "both again")  # type: ignore[misc]

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.namespaces import NamespaceNetwork, in_namespace
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.scrape import scrape, value
 from tests.support.wait import wait_until
 
@@ -47,7 +48,7 @@ def test_a_full_disk_shows_on_both_sides_and_is_sent_nothing(network: Callable[[
     try:
         cluster = Cluster.start(net, options=("--metrics", f"127.0.0.1:{METRICS}"))
         (one.mountpoint / "before").write_text("x")
-        cluster.wait_until_equal(PATIENCE)
+        cluster.wait_until_equal(DEADLINE)
         (name,) = (row["name"] for row in ask(one, "members") if not row["own"])
         ballast = two.home / "ballast"
         with pytest.raises(OSError), ballast.open("wb", buffering=0) as file:
@@ -56,8 +57,8 @@ def test_a_full_disk_shows_on_both_sides_and_is_sent_nothing(network: Callable[[
         for number in range(3):
             (one.mountpoint / f"file{number}").write_bytes(random.Random(number).randbytes(27_000))
 
-        wait_until(lambda: f"{name} 3 behind for " in status(one)["in step"], PATIENCE, "one says what two lacks")
-        wait_until(lambda: "(disk full there)" in status(one)["in step"], PATIENCE, "and why")
+        wait_until(lambda: f"{name} 3 behind for " in status(one)["in step"], DEADLINE, "one says what two lacks")
+        wait_until(lambda: "(disk full there)" in status(one)["in step"], DEADLINE, "and why")
         assert "no room: its disk is full, and what does not fit waits until there is room" in status(two)["state"]
         assert status(two)["in step"].startswith("with 0 of 1; ") and "3 ahead for" in status(two)["in step"]
         assert "\tdisk full there\n" in one.basefs("members", NAME)
@@ -76,17 +77,17 @@ def test_a_full_disk_shows_on_both_sides_and_is_sent_nothing(network: Callable[[
         assert f"the disk of {two.home} is full" in there and there.count("\tdisk\t") == 1
         assert "internal error" not in doctor + there
 
-        wait_until(lambda: not ask(one, "network")["standing"], PATIENCE, "no session stands")
+        wait_until(lambda: not ask(one, "network")["standing"], DEADLINE, "no session stands")
         before = sent(one)
         for question in range(1, 16):
             assert sent(one) - before < question * QUESTION
 
         ballast.unlink()
-        cluster.wait_until_equal(PATIENCE)
+        cluster.wait_until_equal(DEADLINE)
         for node in net.nodes:
-            wait_until(lambda node=node: status(node)["in step"] == "with 1 of 1", PATIENCE, "in step again")  # type: ignore[misc]
+            wait_until(lambda node=node: status(node)["in step"] == "with 1 of 1", DEADLINE, "in step again")  # type: ignore[misc]
         assert "no room" not in status(two)["state"]
-        wait_until(lambda: not is_full(two), PATIENCE, "the metrics say so")
+        wait_until(lambda: not is_full(two), DEADLINE, "the metrics say so")
         two.basefs("unmount", NAME)
     finally:
         subprocess.run(["umount", "-l", two.home], check=True)

@@ -13,9 +13,10 @@ import pytest
 from eval.net.attacker import KINDS, PROCESSOR
 from eval.net.hostile import READABLE, attacking, prepare
 from eval.net.scenario import peak_mib, reset_peak, seconds_to_all
-from tests.support.cluster import NAME, PATIENCE, Cluster
+from tests.support.cluster import NAME, Cluster
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
@@ -39,7 +40,7 @@ def test_a_change_arrives_while_a_peer_attacks(network: Callable[[int], Namespac
     *honest, bad = whole.nodes
     closed = readable == "closed"
     cluster = Cluster.start(whole, honest, closed=closed)
-    seconds_to_all(honest, "before", b"before", PATIENCE)
+    seconds_to_all(honest, "before", b"before", DEADLINE)
     kinds = "slow-loris", "an endless line", "replayed entries", "everything, again", "gossip of announcements"
     prepare(cluster, bad, kinds, closed=closed)
     pids = [node.daemon(NAME) for node in honest]
@@ -49,13 +50,13 @@ def test_a_change_arrives_while_a_peer_attacks(network: Callable[[int], Namespac
     with contextlib.ExitStack() as attacks:
         ends = [attacks.enter_context(attacking(honest, bad, kind, ATTACK)) for kind in kinds]
         for number in range(5):
-            seconds_to_all(honest, f"during{number}", os.urandom(100), 4 * PATIENCE)
+            seconds_to_all(honest, f"during{number}", os.urandom(100), 4 * DEADLINE)
         counts = [end() for end in ends]
     assert all(sum(count.values()) - count[PROCESSOR] > 0 for count in counts), counts
     assert [node.daemon(NAME) for node in honest] == pids
     assert all(peak_mib(pid) < most + MEMORY for pid, most in zip(pids, before, strict=True))
     assert not [node.address for node in honest if "Traceback" in node.log(NAME)]
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
 
 
 @pytest.fixture(scope="module", params=READABLE)
@@ -82,7 +83,7 @@ def test_a_change_takes_not_much_longer_while_a_peer_attacks(attacked: tuple[lis
     names = (f"{kind.replace(' ', '-')}-{number}" for number in itertools.count())
 
     def median() -> float:
-        return statistics.median(seconds_to_all(honest, next(names), os.urandom(100), PATIENCE) for _ in range(CHANGES))
+        return statistics.median(seconds_to_all(honest, next(names), os.urandom(100), DEADLINE) for _ in range(CHANGES))
 
     ratios: list[float] = []
     while len(ratios) < TRIES and not (ratios and ratios[-1] <= MOST):

@@ -16,9 +16,10 @@ from basefs.daemon.keyfiles import default_keys
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.invitations import Invitation
-from tests.support.cluster import NAME, PATIENCE, ask
+from tests.support.cluster import NAME, ask
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -28,7 +29,7 @@ def start(node: Node, *options: str) -> None:
     """Make the filesystem on a node, and mount it."""
     node.basefs("bootstrap", NAME, "-i", node.endpoint, *options)
     node.mount(NAME)
-    wait_until(lambda: any(member["own"] for member in ask(node, "members")), PATIENCE, "its own address")
+    wait_until(lambda: any(member["own"] for member in ask(node, "members")), DEADLINE, "its own address")
 
 
 def invite(node: Node, name: str, *options: str, path: str = "/") -> str:
@@ -76,16 +77,16 @@ def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork], *,
     (gamma.mountpoint / "from gamma").write_text("x")
     sys.stdout.write(f"seconds from the paste to a change on a mount: {time.monotonic() - started:.1f}\n")
     for node in (alpha, gamma):
-        wait_until(lambda node=node: is_adopted(node, "gamma"), PATIENCE, "gamma is adopted")  # type: ignore[misc]
+        wait_until(lambda node=node: is_adopted(node, "gamma"), DEADLINE, "gamma is adopted")  # type: ignore[misc]
     assert alpha.query("invite", NAME, "--list") == []
     assert (gamma.mountpoint / "from gamma").read_text() == "x"
 
     # So that the token names gamma as well.
-    wait_until(lambda: alpha.alive(NAME) == 2, PATIENCE, "alpha knows where gamma is")
+    wait_until(lambda: alpha.alive(NAME) == 2, DEADLINE, "alpha knows where gamma is")
     (alpha.mountpoint / "web").mkdir()
     alpha.settle(NAME)
     token = invite(alpha, "beta", path="/web")
-    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
+    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, DEADLINE, "gamma has the invitation")
     alpha.basefs("unmount", NAME)
     done = join(beta, token)
     assert (done["path"], done["key_name"]) == ("/web", "beta")
@@ -93,7 +94,7 @@ def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork], *,
     (beta.mountpoint / "web/from beta").write_text("y")
     with pytest.raises(PermissionError):
         (beta.mountpoint / "elsewhere").touch()
-    wait_until((gamma.mountpoint / "web/from beta").exists, PATIENCE, "gamma shows what beta wrote")
+    wait_until((gamma.mountpoint / "web/from beta").exists, DEADLINE, "gamma shows what beta wrote")
     assert granters(gamma, "beta")[0].startswith("invite beta until ")
     (row,) = gamma.query("invite", NAME, "--list")
     assert (row["standing"], row["used_by"], row["path"]) == ("used", ["beta"], "/web")
@@ -101,11 +102,11 @@ def test_while_the_inviter_is_off(network: Callable[[int], NamespaceNetwork], *,
     # Gamma has as much authority, and does not adopt in alpha's name.
     alpha.mount(NAME)
     for node in (alpha, beta, gamma):
-        wait_until(lambda node=node: is_adopted(node, "beta"), PATIENCE, "beta is adopted")  # type: ignore[misc]
+        wait_until(lambda node=node: is_adopted(node, "beta"), DEADLINE, "beta is adopted")  # type: ignore[misc]
     root = next(row["name"] for row in alpha.query("keys", NAME) if row["own"])
     assert granters(gamma, "beta") == [root]
     (beta.mountpoint / "web/from beta").write_text("z")
-    wait_until(lambda: (alpha.mountpoint / "web/from beta").read_text() == "z", PATIENCE, "alpha shows it")
+    wait_until(lambda: (alpha.mountpoint / "web/from beta").read_text() == "z", DEADLINE, "alpha shows it")
     assert f"adopted beta ({digits(beta)}) at /web" in alpha.log(NAME)
     # The token is worth nothing.
     thief = Node(beta.base / "thief", namespace=beta.namespace)
@@ -132,7 +133,7 @@ def test_a_token_that_has_expired_is_adopted_by_nobody_without_asking(
         name = "beta" if node is beta else "gamma"
         join(node, alpha.basefs("invite", NAME, "--name", name, *options))
         node.mount(NAME)
-        wait_until(lambda name=name: is_adopted(alpha, name), PATIENCE, "it is adopted")  # type: ignore[misc]
+        wait_until(lambda name=name: is_adopted(alpha, name), DEADLINE, "it is adopted")  # type: ignore[misc]
     alpha.basefs("unmount", NAME)
     invites = [SigningKey.generate() for _ in range(2)]
     with contextlib.closing(Replica(alpha.home / "fs" / NAME, default_keys(Home(alpha.home)))) as replica:
@@ -148,16 +149,16 @@ def test_a_token_that_has_expired_is_adopted_by_nobody_without_asking(
         for invite, name, key in zip(invites, (b"gamma", b"sleeper"), (gamma_key, SigningKey.generate()), strict=True):
             replica.commit(lambda author: author.grant((), name, key.public), key=invite)  # noqa: B023
     gamma.mount(NAME)
-    wait_until(lambda: len(beta.query("invite", NAME, "--list")) == 2, PATIENCE, "beta has both")
+    wait_until(lambda: len(beta.query("invite", NAME, "--list")) == 2, DEADLINE, "beta has both")
     alpha.mount(NAME)
-    wait_until(lambda: alpha.log(NAME).count("came after the end of invitation") == 2, PATIENCE, "alpha asks")
+    wait_until(lambda: alpha.log(NAME).count("came after the end of invitation") == 2, DEADLINE, "alpha asks")
     for node in (alpha, beta):
         assert {row["standing"] for row in node.query("invite", NAME, "--list")} == {"late"}
         assert not is_adopted(node, "sleeper")
     assert alpha.query("invite", NAME, "--accept", "expired 0")["key_name"] == "gamma"
     alpha.basefs("invite", NAME, "--cancel", "expired 1")
     for node in (alpha, beta, gamma):
-        wait_until(lambda node=node: node.query("invite", NAME, "--list") == [], PATIENCE, "both are over")  # type: ignore[misc]
+        wait_until(lambda node=node: node.query("invite", NAME, "--list") == [], DEADLINE, "both are over")  # type: ignore[misc]
         assert is_adopted(node, "gamma") and not granters(node, "sleeper")
 
 
@@ -167,23 +168,23 @@ def test_a_reader_of_a_closed_filesystem(network: Callable[[int], NamespaceNetwo
     start(alpha)
     join(gamma, invite(alpha, "gamma"))
     gamma.mount(NAME)
-    wait_until(lambda: alpha.alive(NAME) == 2, PATIENCE, "alpha knows where gamma is")
+    wait_until(lambda: alpha.alive(NAME) == 2, DEADLINE, "alpha knows where gamma is")
     token = alpha.basefs("invite", NAME, "--name", "beta", "--read-only")
-    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
+    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, DEADLINE, "gamma has the invitation")
     alpha.basefs("unmount", NAME)
     assert join(beta, token)["path"] is None
     beta.mount(NAME)
     (gamma.mountpoint / "news").write_text("x")
-    wait_until((beta.mountpoint / "news").exists, PATIENCE, "beta reads what is new, while alpha is off")
+    wait_until((beta.mountpoint / "news").exists, DEADLINE, "beta reads what is new, while alpha is off")
     for where in ("here", ".readers/here", "news"):
         with pytest.raises(PermissionError):
             (beta.mountpoint / where).write_text("y")
     assert beta.query("status", NAME)["may_write"] == []
     alpha.mount(NAME)
     for node in (alpha, beta, gamma):
-        wait_until(lambda node=node: is_adopted(node, "beta"), PATIENCE, "beta is adopted")  # type: ignore[misc]
+        wait_until(lambda node=node: is_adopted(node, "beta"), DEADLINE, "beta is adopted")  # type: ignore[misc]
     (gamma.mountpoint / "more").write_text("x")
-    wait_until((beta.mountpoint / "more").exists, PATIENCE, "beta still reads")
+    wait_until((beta.mountpoint / "more").exists, DEADLINE, "beta still reads")
 
 
 @pytest.mark.logs("was used by 2 keys")
@@ -194,28 +195,28 @@ def test_a_token_used_in_two_halves_of_the_network_is_seen(network: Callable[[in
     join(gamma, invite(alpha, "gamma"))
     gamma.mount(NAME)
     for node in (alpha, gamma):
-        wait_until(lambda node=node: is_adopted(node, "gamma"), PATIENCE, "gamma is adopted")  # type: ignore[misc]
+        wait_until(lambda node=node: is_adopted(node, "gamma"), DEADLINE, "gamma is adopted")  # type: ignore[misc]
     # So that the token names gamma as well.
-    wait_until(lambda: alpha.alive(NAME) == 2, PATIENCE, "alpha knows where gamma is")
+    wait_until(lambda: alpha.alive(NAME) == 2, DEADLINE, "alpha knows where gamma is")
     token = invite(alpha, "delta")
-    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
+    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, DEADLINE, "gamma has the invitation")
     made.split([beta, gamma])
     join(delta, token)
     delta.mount(NAME)
     join(beta, token)
     beta.mount(NAME)
     (beta.mountpoint / "from beta").write_text("x")
-    wait_until((gamma.mountpoint / "from beta").exists, PATIENCE, "gamma shows what beta wrote")
-    wait_until(lambda: is_adopted(alpha, "delta"), PATIENCE, "delta is adopted")
+    wait_until((gamma.mountpoint / "from beta").exists, DEADLINE, "gamma shows what beta wrote")
+    wait_until(lambda: is_adopted(alpha, "delta"), DEADLINE, "delta is adopted")
     made.join()
-    wait_until(lambda: "was used by 2 keys" in alpha.log(NAME), PATIENCE, "alpha tells of both")
+    wait_until(lambda: "was used by 2 keys" in alpha.log(NAME), DEADLINE, "alpha tells of both")
     for node in (alpha, gamma, delta):
-        wait_until(lambda node=node: is_adopted(node, "delta"), PATIENCE, "delta is adopted")  # type: ignore[misc]
+        wait_until(lambda node=node: is_adopted(node, "delta"), DEADLINE, "delta is adopted")  # type: ignore[misc]
     assert not (gamma.mountpoint / "from beta").exists()
     rows = [row for row in alpha.query("keys", NAME, "--all") if row["granted_by_name"].startswith("invite delta ")]
     assert {row["fingerprint"][:12] for row in rows} == {digits(beta), digits(delta)}
     # The revoke itself may never reach it: nobody lets its key in.
-    wait_until(lambda: "turned away by " in beta.basefs("status", NAME), PATIENCE, "beta's status says so")
+    wait_until(lambda: "turned away by " in beta.basefs("status", NAME), DEADLINE, "beta's status says so")
 
 
 @pytest.mark.logs("unknown key")
@@ -228,14 +229,14 @@ def test_a_newcomer_that_is_stopped_until_it_is_adopted(
     join(gamma, invite(alpha, "gamma"))
     gamma.mount(NAME)
     # So that the token names gamma as well.
-    wait_until(lambda: alpha.alive(NAME) == 2, PATIENCE, "alpha knows where gamma is")
+    wait_until(lambda: alpha.alive(NAME) == 2, DEADLINE, "alpha knows where gamma is")
     token = invite(alpha, "beta")
-    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, PATIENCE, "gamma has the invitation")
+    wait_until(lambda: len(gamma.query("invite", NAME, "--list")) == 1, DEADLINE, "gamma has the invitation")
     alpha.basefs("unmount", NAME)
     join(beta, token)
     beta.mount(NAME)
     (beta.mountpoint / "first").write_text("x")
-    wait_until((gamma.mountpoint / "first").exists, PATIENCE, "gamma shows what beta wrote")
+    wait_until((gamma.mountpoint / "first").exists, DEADLINE, "gamma shows what beta wrote")
     assert not is_adopted(gamma, "beta")
     # As in a power cut, with something on its disk that nobody else has seen.
     gamma.basefs("unmount", NAME)
@@ -245,16 +246,16 @@ def test_a_newcomer_that_is_stopped_until_it_is_adopted(
     for node in (gamma, alpha):
         node.mount(NAME)
     for node in (gamma, alpha):
-        wait_until(lambda node=node: is_adopted(node, "beta"), PATIENCE, "beta is adopted")  # type: ignore[misc]
-    wait_until(lambda: alpha.query("invite", NAME, "--list") == [], PATIENCE, "the invitation is revoked")
+        wait_until(lambda node=node: is_adopted(node, "beta"), DEADLINE, "beta is adopted")  # type: ignore[misc]
+    wait_until(lambda: alpha.query("invite", NAME, "--list") == [], DEADLINE, "the invitation is revoked")
     assert not is_adopted(beta, "beta"), "beta knows nothing of it"
     beta.basefs("unmount", NAME)
     beta.mount(NAME)
-    wait_until(lambda: is_adopted(beta, "beta"), PATIENCE, "beta is told")
+    wait_until(lambda: is_adopted(beta, "beta"), DEADLINE, "beta is told")
     (beta.mountpoint / "second").write_text("z")
     for node in (alpha, gamma):
         for name in ("first", "alone", "second"):
-            wait_until((node.mountpoint / name).exists, PATIENCE, f"all show what beta wrote: {name}")
+            wait_until((node.mountpoint / name).exists, DEADLINE, f"all show what beta wrote: {name}")
     assert beta.query("keys")[0]["public"] in {row["public"] for row in alpha.query("keys", NAME)}
 
 
@@ -275,7 +276,7 @@ def test_a_machine_has_joined_within_seconds_of_the_paste(network: Callable[[int
         node.mount(NAME)
         (node.mountpoint / f"from {number}").write_text("x")
         written.append(time.monotonic() - started)
-        wait_until((alpha.mountpoint / f"from {number}").exists, PATIENCE, "alpha shows what it wrote")
+        wait_until((alpha.mountpoint / f"from {number}").exists, DEADLINE, "alpha shows what it wrote")
     for what, took in (("joined", joined), ("first change on a mount", written)):
         sys.stdout.write(f"seconds from the paste: {what}: {', '.join(f'{one:.1f}' for one in took)}\n")
     assert min(joined) <= _JOINED

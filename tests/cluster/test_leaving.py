@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -46,7 +47,7 @@ def statuses_until_left(node: Node, name: str) -> set[str]:
         seen.add(status)
         return bool(status == "left")
 
-    wait_until(has_left, PATIENCE, f"{name} has left")
+    wait_until(has_left, DEADLINE, f"{name} has left")
     return seen
 
 
@@ -58,9 +59,9 @@ def test_an_idle_node_unmounts_at_once_and_is_shown_as_left(
     (name,) = (row["name"] for row in ask(three, "members") if row["own"])
     seconds = []
     for number in range(ROUNDS):
-        cluster.wait_until_equal(PATIENCE)
+        cluster.wait_until_equal(DEADLINE)
         cluster.wait_for_sessions()
-        wait_until(lambda: all(map(is_in_step_with_all, cluster.nodes)), PATIENCE, "all have told that they have all")
+        wait_until(lambda: all(map(is_in_step_with_all, cluster.nodes)), DEADLINE, "all have told that they have all")
         seconds.append(unmount_seconds(three))
         assert three.query("list")[0]["state"] != "mounted"
         seen: set[str] = set()
@@ -99,8 +100,8 @@ def test_what_only_a_node_alone_has(network: Callable[[int], NamespaceNetwork]) 
     cluster = Cluster.start(network(2))
     one, two = cluster.nodes
     nobody = f"no other machine has confirmed that it has all of {NAME}"
-    cluster.wait_until_equal(PATIENCE)
-    wait_until(lambda: is_in_step_with_all(one), PATIENCE, "the other one has told that it has all")
+    cluster.wait_until_equal(DEADLINE)
+    wait_until(lambda: is_in_step_with_all(one), DEADLINE, "the other one has told that it has all")
     (name,) = (row["name"] for row in ask(one, "members") if not row["own"])
     two.kill(NAME)
     assert nobody not in one.spawn("unmount", NAME).stderr
@@ -113,7 +114,7 @@ def test_what_only_a_node_alone_has(network: Callable[[int], NamespaceNetwork]) 
 
     one.mount(NAME, "--owners")
     two.mount(NAME, "--owners")
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     two.basefs("unmount", NAME)
     statuses_until_left(one, name)
     (one.mountpoint / "again").write_bytes(b"2")
@@ -122,8 +123,8 @@ def test_what_only_a_node_alone_has(network: Callable[[int], NamespaceNetwork]) 
 
     two.mount(NAME, "--owners")
     one.mount(NAME, "--owners")
-    cluster.wait_until_equal(PATIENCE)
-    wait_until(lambda: is_in_step_with_all(one), PATIENCE, "the other one has told that it has all")
+    cluster.wait_until_equal(DEADLINE)
+    wait_until(lambda: is_in_step_with_all(one), DEADLINE, "the other one has told that it has all")
     assert nobody not in one.spawn("unmount", NAME).stderr
     one.basefs("mount", NAME, one.mountpoint, "--single-node")
     (one.mountpoint / "without a network").write_bytes(b"3")

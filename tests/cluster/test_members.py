@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -35,8 +36,8 @@ def in_step(node: Node) -> str:
 
 def test_what_is_told_of_a_node_during_a_cut_and_of_an_agent_that_dies(cluster: Cluster) -> None:
     one, two, three = cluster.nodes
-    cluster.wait_until_equal(PATIENCE)
-    wait_until(lambda: "with 2 of 2" in in_step(one), PATIENCE, "all in step")
+    cluster.wait_until_equal(DEADLINE)
+    wait_until(lambda: "with 2 of 2" in in_step(one), DEADLINE, "all in step")
 
     # Serf does not notice on the node that is cut off: its own packets do not leave.
     cluster.network.unplug(three)
@@ -46,19 +47,19 @@ def test_what_is_told_of_a_node_during_a_cut_and_of_an_agent_that_dies(cluster: 
     assert told.count("\tunknown\t") == 2 and told.count("\tsilent\t") == 2
     assert "with 1 of 2; " in in_step(one), "the others notice as soon"
     assert not row_of(one, three)["lag"]["in_step"]
-    wait_until(lambda: row_of(one, two)["lag"]["in_step"], PATIENCE, "the two that reach each other are in step")
+    wait_until(lambda: row_of(one, two)["lag"]["in_step"], DEADLINE, "the two that reach each other are in step")
     name = row_of(one, three)["name"]
     (one.mountpoint / "news").write_text("x")
-    wait_until(lambda: f"{name} 1 not confirmed for " in in_step(one), PATIENCE, "it lacks the news")
+    wait_until(lambda: f"{name} 1 not confirmed for " in in_step(one), DEADLINE, "it lacks the news")
     assert "with 1 of 2; " in in_step(one), "a member that does not answer counts"
     cluster.network.plug_in(three)
-    wait_until(lambda: "with 2 of 2" in in_step(three), PATIENCE, "all in step again")
+    wait_until(lambda: "with 2 of 2" in in_step(three), DEADLINE, "all in step again")
 
     pid = ask(one, "network")["serf_pid"]
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: ask(one, "network")["serf_pid"] not in (None, pid), PATIENCE, "another agent")
-    wait_until(lambda: ask(one, "network")["serf_connected"], PATIENCE, "that answers")
-    wait_until(lambda: cluster.alive(one) == 3, PATIENCE, "all members")
+    wait_until(lambda: ask(one, "network")["serf_pid"] not in (None, pid), DEADLINE, "another agent")
+    wait_until(lambda: ask(one, "network")["serf_connected"], DEADLINE, "that answers")
+    wait_until(lambda: cluster.alive(one) == 3, DEADLINE, "all members")
     assert one.spawn("members", NAME).stderr == ""
     assert "was restarted 1 time\t" in one.spawn("doctor", NAME).stdout
 
@@ -78,7 +79,7 @@ def test_a_node_with_the_wrong_key_is_told_so(
     one.mount(NAME, *options[0])
     two.basefs("get", NAME, one.endpoint)
     two.mount(NAME, *options[1])
-    wait_until(lambda: ask(two, "network")["serf_trouble"], PATIENCE, "the first try to join")
+    wait_until(lambda: ask(two, "network")["serf_trouble"], DEADLINE, "the first try to join")
     said = two.spawn("members", NAME)
     assert said.stderr.startswith("nobody else has joined: ") and said.stdout.count("\n") == 1
     assert "--encrypt-key-file" in two.spawn("doctor", NAME).stdout

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster
+from tests.support.cluster import NAME, Cluster
 from tests.support.namespaces import NamespaceNetwork, in_namespace
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.scrape import Samples, value
 from tests.support.scrape import scrape as ask
 from tests.support.wait import wait_until
@@ -39,10 +40,10 @@ def test_lag_convergence_and_traffic(network: Callable[[int], NamespaceNetwork])
 
     before = value(scrape(one), "basefs_convergence_seconds_count")
     (two.mountpoint / "news").write_text("x")
-    wait_until(lambda: value(scrape(one), "basefs_convergence_seconds_count") > before, PATIENCE, "the news")
-    wait_until(lambda: is_in_step(scrape(one)), PATIENCE, "no lag")
+    wait_until(lambda: value(scrape(one), "basefs_convergence_seconds_count") > before, DEADLINE, "the news")
+    wait_until(lambda: is_in_step(scrape(one)), DEADLINE, "no lag")
     samples = scrape(one)
     for direction in ("sent", "received"):
         assert value(samples, "basefs_sync_bytes_total", direction=direction) > 0
-    wait_until(lambda: value(scrape(one), "basefs_serf_udp_bytes_total", direction="received") > 0, PATIENCE, "Serf")
+    wait_until(lambda: value(scrape(one), "basefs_serf_udp_bytes_total", direction="received") > 0, DEADLINE, "Serf")
     assert value(samples, "basefs_rejected_total", source="sync") == 0

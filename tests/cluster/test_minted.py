@@ -15,9 +15,10 @@ from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.members import MOST_OF_ONE
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -92,7 +93,7 @@ def mint(cluster: Cluster, eve: Node, directory: Path) -> None:
     for number, key in enumerate(keys[:HOLDING]):
         key.save(directory / f"{number}.key")
     eve.mount(NAME)
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     eve.basefs("unmount", NAME)
 
 
@@ -106,7 +107,7 @@ def test_many_keys_of_one_holder_leave_places_for_the_others(
     cluster.wait_for_sessions()
     mint(cluster, eve, tmp_path / "minted")
     for node in cluster.nodes:
-        wait_until(lambda node=node: "has let in too many keys" in node.log(NAME), PATIENCE, "the rest is left out")  # type: ignore[misc]
+        wait_until(lambda node=node: "has let in too many keys" in node.log(NAME), DEADLINE, "the rest is left out")  # type: ignore[misc]
     identity = ask(one, "summary")["identity"]
     command = [*eve.prefix(), sys.executable, "-c", HOLD, str(tmp_path / "minted"), identity, one.address, two.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attack:
@@ -119,7 +120,7 @@ def test_many_keys_of_one_holder_leave_places_for_the_others(
             cluster.wait_for_sessions()
             (one.mountpoint / "during").write_bytes(os.urandom(SIZE))
             path = two.mountpoint / "during"
-            wait_until(lambda: path.exists() and len(path.read_bytes()) == SIZE, PATIENCE, "a change arrives")
+            wait_until(lambda: path.exists() and len(path.read_bytes()) == SIZE, DEADLINE, "a change arrives")
             assert attack.poll() is None
         finally:
             attack.kill()

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.namespaces import NamespaceNetwork, in_namespace
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.scrape import scrape, value
 from tests.support.wait import wait_until
 
@@ -58,7 +59,7 @@ def test_two_machines_of_one_name(network: Callable[[int], NamespaceNetwork]) ->
     both = f"2 members are called same ({two.endpoint}, {three.endpoint})"
     logged = f"2 members are called same: {two.endpoint}, {three.endpoint}"
     for node in net.nodes:
-        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "it sees both")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", DEADLINE, "it sees both")  # type: ignore[misc]
         assert told(node)["members"] == f"3 of 3 alive; {both}: 'basefs doctor {NAME}'"
         for address, other in ((two.endpoint, three.endpoint), (three.endpoint, two.endpoint)):
             row = row_of(node, address)
@@ -69,21 +70,21 @@ def test_two_machines_of_one_name(network: Callable[[int], NamespaceNetwork]) ->
         assert (found["severity"], found["what"]) == ("problem", both)
         assert "--hostname" in found["remedy"]
         assert namesakes(node) == 2
-        wait_until(lambda node=node: logged in node.log(NAME), PATIENCE, "it is logged")  # type: ignore[misc]
+        wait_until(lambda node=node: logged in node.log(NAME), DEADLINE, "it is logged")  # type: ignore[misc]
     # Nothing is lost meanwhile.
     (one.mountpoint / "news").write_text("x")
     for node in (two, three):
-        wait_until((node.mountpoint / "news").exists, PATIENCE, "the news")
+        wait_until((node.mountpoint / "news").exists, DEADLINE, "the news")
 
     three.basefs("unmount", NAME)
     three.mount(NAME, "--hostname", "other", *metrics)
     for node in net.nodes:
-        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "all are back")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", DEADLINE, "all are back")  # type: ignore[misc]
         assert told(node)["members"] == "3 of 3 alive"
         assert {row["name"] for row in ask(node, "members")} >= {"same", "other"}
         assert findings(node) == [] and namesakes(node) == 0
     for node in net.nodes[:2]:
-        wait_until(lambda node=node: "one member is called same now" in node.log(NAME), PATIENCE, "so it is logged")  # type: ignore[misc]
+        wait_until(lambda node=node: "one member is called same now" in node.log(NAME), DEADLINE, "so it is logged")  # type: ignore[misc]
 
 
 def test_two_machines_with_one_key(network: Callable[[int], NamespaceNetwork]) -> None:
@@ -97,14 +98,14 @@ def test_two_machines_with_one_key(network: Callable[[int], NamespaceNetwork]) -
     three.mount(NAME)
     both = f"2 members use one key ({two.endpoint}, {three.endpoint})"
     for node in net.nodes:
-        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "it sees both")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", DEADLINE, "it sees both")  # type: ignore[misc]
         assert told(node)["members"] == f"3 of 3 alive; {both}: 'basefs doctor {NAME}'"
         assert row_of(node, two.endpoint)["clones"] == [three.endpoint]
         assert row_of(node, one.endpoint)["clones"] == []
         (found,) = findings(node, "keys")
         assert (found["severity"], found["what"]) == ("problem", both) and "basefs genkey -f" in found["remedy"]
         logged = f": {two.endpoint}, {three.endpoint}"
-        wait_until(lambda node=node: "members are using the key" in node.log(NAME), PATIENCE, "it is logged")  # type: ignore[misc]
+        wait_until(lambda node=node: "members are using the key" in node.log(NAME), DEADLINE, "it is logged")  # type: ignore[misc]
         assert logged in node.log(NAME)
     assert one.namespace is not None
     with in_namespace(one.namespace):
@@ -116,9 +117,9 @@ def test_two_machines_with_one_key(network: Callable[[int], NamespaceNetwork]) -
     three.basefs("unmount", NAME)
     three.mount(NAME)
     for node in net.nodes:
-        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "it is back")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", DEADLINE, "it is back")  # type: ignore[misc]
         assert told(node)["members"] == "3 of 3 alive" and findings(node, "keys") == []
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
 
 
 def move(node: Node, address: str) -> None:
@@ -133,37 +134,37 @@ def test_a_node_that_was_off_while_others_moved_and_left(network: Callable[[int]
     net = network(4)
     cluster = Cluster.start(net)
     one, off, moved, left = cluster.nodes
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     before = {node.endpoint for node in (moved, left)}
     off.basefs("unmount", NAME)
     moved.kill(NAME)
     move(moved, "10.77.3.3")
     moved.mount(NAME, "--owners")
     left.basefs("unmount", NAME)
-    wait_until(lambda: told(one)["in step"] == "with 1 of 1", PATIENCE, "the one that stayed on knows it all")
+    wait_until(lambda: told(one)["in step"] == "with 1 of 1", DEADLINE, "the one that stayed on knows it all")
     off.mount(NAME, "--owners")
     for node in (off, one, moved):
-        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", PATIENCE, "no phantom")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node)["in step"] == "with 2 of 2", DEADLINE, "no phantom")  # type: ignore[misc]
         assert told(node)["members"] == "3 of 3 alive"
         assert not before & {row["address"] for row in ask(node, "members") if row["status"] != "left"}
 
     # Both that know are off; what was learned stays, also after a restart.
     for node in (one, moved):
         node.basefs("unmount", NAME)
-    wait_until(lambda: told(off)["in step"] == "no other member", PATIENCE, "they have left")
+    wait_until(lambda: told(off)["in step"] == "no other member", DEADLINE, "they have left")
     off.basefs("unmount", NAME)
     off.mount(NAME, "--owners")
     assert not before & {row["address"] for row in ask(off, "members")}
     left.mount(NAME, "--owners")
     for node in (off, left):
-        wait_until(lambda node=node: told(node)["in step"] == "with 1 of 1", PATIENCE, "it may return")  # type: ignore[misc]
+        wait_until(lambda node=node: told(node)["in step"] == "with 1 of 1", DEADLINE, "it may return")  # type: ignore[misc]
 
 
 def test_a_crashed_machine_that_returns_at_another_address(network: Callable[[int], NamespaceNetwork]) -> None:
     net = network(3)
     cluster = Cluster.start(net)
     three = cluster.nodes[2]
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     (name,) = (row["name"] for row in ask(three, "members") if row["own"])
     before = three.endpoint
     three.kill(NAME)
@@ -172,7 +173,7 @@ def test_a_crashed_machine_that_returns_at_another_address(network: Callable[[in
     for node in cluster.nodes:
         seconds = wait_until(
             lambda node=node: told(node)["in step"] == "with 2 of 2",  # type: ignore[misc]
-            PATIENCE,
+            DEADLINE,
             "all members, and none of them twice",
         )
         assert seconds < SERF_NOTICES / 2

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster
+from tests.support.cluster import NAME, Cluster
 from tests.support.namespaces import NamespaceNetwork
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -24,7 +25,7 @@ def test_a_key_granted_on_a_directory_writes_there_and_nowhere_else(
     first, *others = cluster.nodes
     (first.mountpoint / "elsewhere").write_text("not theirs")
     (first.mountpoint / "b").mkdir()
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     for number, node in enumerate(others):
         (node.mountpoint / "a" / "below").mkdir(exist_ok=True)
         (node.mountpoint / "a" / "below" / f"by{number}").write_text("allowed")
@@ -53,20 +54,20 @@ def test_a_key_granted_on_a_directory_writes_there_and_nowhere_else(
     for node in cluster.nodes:
         for number in range(len(others)):
             path = node.mountpoint / "a" / "below" / f"by{number}"
-            wait_until(lambda path=path: path.read_text() == "allowed", PATIENCE, f"{path} arrives")  # type: ignore[misc]
+            wait_until(lambda path=path: path.read_text() == "allowed", DEADLINE, f"{path} arrives")  # type: ignore[misc]
 
 
 def test_a_revoked_key_writes_nowhere_and_what_it_wrote_stays(cluster: Cluster) -> None:
     first, second, third = cluster.nodes
     (second.mountpoint / "file").write_text("by the second")
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     first.basefs("revoke", f"{NAME}:/", "node2")
-    wait_until(lambda: _is_refused(second.mountpoint / "file"), PATIENCE, "the revoke arrives at the key's own node")
-    cluster.wait_until_equal(PATIENCE)
+    wait_until(lambda: _is_refused(second.mountpoint / "file"), DEADLINE, "the revoke arrives at the key's own node")
+    cluster.wait_until_equal(DEADLINE)
     for node in cluster.nodes:
         assert (node.mountpoint / "file").read_text() == "by the second"
     (third.mountpoint / "file").write_text("by the third")
-    wait_until(lambda: (second.mountpoint / "file").read_text() == "by the third", PATIENCE, "others go on")
+    wait_until(lambda: (second.mountpoint / "file").read_text() == "by the third", DEADLINE, "others go on")
 
 
 def _is_refused(path: Path) -> bool:

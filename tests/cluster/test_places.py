@@ -22,10 +22,11 @@ from basefs.log.interface import Digest
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
 from basefs.sync.wire.messages import Hash, PathReq
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.logs import check_daemons
 from tests.support.namespaces import NamespaceNetwork, run_ip
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -121,7 +122,7 @@ def change_both_ways(cluster: Cluster, text: str) -> None:
         name = f"{text}-of-{writer.address}"
         (writer.mountpoint / name).write_text(text)
         path = reader.mountpoint / name
-        wait_until(lambda path=path: path.read_text() == text, PATIENCE, f"{name} arrives")  # type: ignore[misc]
+        wait_until(lambda path=path: path.read_text() == text, DEADLINE, f"{name} arrives")  # type: ignore[misc]
 
 
 def seconds_of_changes(cluster: Cluster, text: str) -> float:
@@ -151,7 +152,7 @@ def test_a_local_user_reads_what_the_world_reads_and_bans_nobody(three: tuple[Cl
 
     request = GREETING + encode(PathReq(()))
     command = [*one.prefix(), *NOBODY, PYTHON, "-c", READ, one.address, request.hex()]
-    read = subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True, text=True).stdout
+    read = subprocess.run(command, check=True, timeout=DEADLINE, capture_output=True, text=True).stdout
     identity = ask(one, "summary")["identity"]
     if closed:
         assert "TLS%2C%20and%20members%20only" in read
@@ -161,7 +162,7 @@ def test_a_local_user_reads_what_the_world_reads_and_bans_nobody(three: tuple[Cl
         assert repr(bytes.fromhex(identity)) in read
 
     command = [*two.prefix(), *NOBODY, PYTHON, "-c", RUBBISH, one.address]
-    subprocess.run(command, check=True, timeout=PATIENCE)
+    subprocess.run(command, check=True, timeout=DEADLINE)
     assert banned(one) == banned(two) == [None, None]
     # A ban would not end the sessions that stand.
     two.basefs("unmount", NAME)
@@ -193,7 +194,7 @@ def test_idle_connections_hold_up_no_change(three: tuple[Cluster, Node, bool]) -
             attacks.append(attack)
         two.mount(NAME, "--owners")
         change_both_ways(cluster, "meanwhile")
-        cluster.wait_until_equal(PATIENCE)
+        cluster.wait_until_equal(DEADLINE)
         assert seconds_of_changes(cluster, "attacked") < quiet + HELD_UP
         assert [attack.poll() for attack in attacks] == [None, None]
 
@@ -232,6 +233,6 @@ def test_a_member_that_names_the_address_of_somebody_else(network: Callable[[int
         change_both_ways(cluster, "meanwhile")
         members = {each.address for each in cluster.nodes}
         for node in cluster.nodes:
-            wait_until(lambda node=node: remembered(node) >= members, PATIENCE, "all are remembered")  # type: ignore[misc]
+            wait_until(lambda node=node: remembered(node) >= members, DEADLINE, "all are remembered")  # type: ignore[misc]
             assert remembered(node) == members
         assert os.path.exists(f"/proc/{serf.pid}")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from eval.saves import NEW, OLD, PROGRAMS
-from tests.support.cluster import PATIENCE, Cluster
+from tests.support.cluster import Cluster
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -26,7 +27,7 @@ def pair(shared: Callable[[int], Cluster]) -> Cluster:
     """Two nodes that have the filesystem mounted, and a file."""
     made = shared(2)
     (made.nodes[0].mountpoint / "file").write_text(OLD)
-    wait_until(lambda: (made.nodes[1].mountpoint / "file").read_text() == OLD, PATIENCE, "the file arrives")
+    wait_until(lambda: (made.nodes[1].mountpoint / "file").read_text() == OLD, DEADLINE, "the file arrives")
     return made
 
 
@@ -50,7 +51,7 @@ class Entr:
         assert self._process.stdin is not None
         self._process.stdin.write(bytes(file) + b"\n")
         self._process.stdin.close()
-        wait_until(lambda: is_watching(self._process), PATIENCE, "entr watches")
+        wait_until(lambda: is_watching(self._process), DEADLINE, "entr watches")
 
     def has_read(self, content: str) -> bool:
         """Whether the last thing that its command has read is this."""
@@ -90,7 +91,7 @@ def saves(pair: Cluster, tmp_path: Path) -> Iterator[tuple[str, Callable[[], Non
 def test_entr_runs_its_command_for_each_way_to_save(pair: Cluster, entr: Entr, tmp_path: Path) -> None:
     for name, save, content in saves(pair, tmp_path):
         save()
-        wait_until(lambda content=content: entr.has_read(content), PATIENCE, f"entr: {name}")  # type: ignore[misc]
+        wait_until(lambda content=content: entr.has_read(content), DEADLINE, f"entr: {name}")  # type: ignore[misc]
 
 
 def test_systemd_would_see_that_the_path_has_changed(pair: Cluster, tmp_path: Path) -> None:
@@ -99,9 +100,9 @@ def test_systemd_would_see_that_the_path_has_changed(pair: Cluster, tmp_path: Pa
     for name, save, content in saves(pair, tmp_path):
         with subprocess.Popen(["inotifywait", "-q", "-e", SYSTEMD, file], stdout=subprocess.DEVNULL) as watcher:
             try:
-                wait_until(partial(is_watching, watcher), PATIENCE, "inotifywait watches")
+                wait_until(partial(is_watching, watcher), DEADLINE, "inotifywait watches")
                 save()
-                assert watcher.wait(PATIENCE) == 0, name
+                assert watcher.wait(DEADLINE) == 0, name
             finally:
                 watcher.kill()
-        wait_until(lambda content=content: file.read_text() == content, PATIENCE, f"the file: {name}")  # type: ignore[misc]
+        wait_until(lambda content=content: file.read_text() == content, DEADLINE, f"the file: {name}")  # type: ignore[misc]

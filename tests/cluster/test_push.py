@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -34,14 +35,14 @@ def _sent(node: Node) -> int:
 def test_news_arrives_before_anything_is_gossiped(shared: Callable[[int], Cluster]) -> None:
     cluster = shared(3)
     writer, *others = cluster.nodes
-    wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
+    wait_until(lambda: all(map(_standing, cluster.nodes)), DEADLINE, "sessions stand")
     pushed = 0
     # Serf's own timing, or a periodic session, may be quicker once; not every time.
     for number in range(10):
         before = _sent(writer)
         (writer.mountpoint / f"file{number}").write_text(f"news {number}")
         for node in others:
-            wait_until((node.mountpoint / f"file{number}").exists, PATIENCE, f"{node.address} has file{number}")
+            wait_until((node.mountpoint / f"file{number}").exists, DEADLINE, f"{node.address} has file{number}")
         pushed += _sent(writer) == before
     assert pushed >= 5
     for node in others:
@@ -51,12 +52,12 @@ def test_news_arrives_before_anything_is_gossiped(shared: Callable[[int], Cluste
 def test_a_large_file_is_fetched_where_the_session_tells_of_it(shared: Callable[[int], Cluster]) -> None:
     cluster = shared(3)
     writer, *others = cluster.nodes
-    wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
+    wait_until(lambda: all(map(_standing, cluster.nodes)), DEADLINE, "sessions stand")
     content = bytes(range(256)) * 4096
     (writer.mountpoint / "large").write_bytes(content)
     for node in others:
         path = node.mountpoint / "large"
-        wait_until(lambda path=path: path.exists() and path.read_bytes() == content, PATIENCE, "it is there")  # type: ignore[misc]
+        wait_until(lambda path=path: path.exists() and path.read_bytes() == content, DEADLINE, "it is there")  # type: ignore[misc]
 
 
 def test_without_push_it_is_gossip_that_brings_news(network: Callable[[int], NamespaceNetwork], tmp_path: Path) -> None:
@@ -65,8 +66,8 @@ def test_without_push_it_is_gossip_that_brings_news(network: Callable[[int], Nam
     one, two = cluster.nodes
     before = _sent(one)
     (one.mountpoint / "file").write_text("news")
-    wait_until((two.mountpoint / "file").exists, PATIENCE, "it arrived")
-    wait_until(lambda: _sent(one) > before, PATIENCE, "it was gossiped")
+    wait_until((two.mountpoint / "file").exists, DEADLINE, "it arrived")
+    wait_until(lambda: _sent(one) > before, DEADLINE, "it was gossiped")
     assert not _standing(one) and not _standing(two)
 
 
@@ -79,28 +80,28 @@ def test_without_push_and_gossip_a_periodic_sync_brings_news(network: Callable[[
     one, two = cluster.nodes
     before = _sent(one)
     (one.mountpoint / "file").write_text("news")
-    wait_until((two.mountpoint / "file").exists, PATIENCE, "it arrived")
+    wait_until((two.mountpoint / "file").exists, DEADLINE, "it arrived")
     assert _sent(one) == before
 
 
 def test_a_session_that_breaks_is_made_again(shared: Callable[[int], Cluster]) -> None:
     cluster = shared(3)
     one, two, three = cluster.nodes
-    wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
+    wait_until(lambda: all(map(_standing, cluster.nodes)), DEADLINE, "sessions stand")
     two.basefs("unmount", NAME)
-    wait_until(lambda: len(_standing(one)) == 1 and len(_standing(three)) == 1, PATIENCE, "its sessions ended")
+    wait_until(lambda: len(_standing(one)) == 1 and len(_standing(three)) == 1, DEADLINE, "its sessions ended")
     two.mount(NAME, "--owners")
-    wait_until(lambda: two.endpoint in _sessions_shown(one), PATIENCE, "it has sessions again")
+    wait_until(lambda: two.endpoint in _sessions_shown(one), DEADLINE, "it has sessions again")
     # Serf may still believe that it has left.
     (row,) = (row for row in ask(one, "members") if row["address"] == two.endpoint)
     assert row["status"] == "alive" and row["lag"]["in_step"]
-    wait_until(lambda: len(_standing(two)) == 2, PATIENCE, "it has sessions with all")
+    wait_until(lambda: len(_standing(two)) == 2, DEADLINE, "it has sessions with all")
 
 
 def test_members_tell_of_the_sessions_with_them(shared: Callable[[int], Cluster]) -> None:
     cluster = shared(3)
     one, *_ = cluster.nodes
-    wait_until(lambda: len(_standing(one)) == 2, PATIENCE, "sessions stand")
+    wait_until(lambda: len(_standing(one)) == 2, DEADLINE, "sessions stand")
     others = [row for row in one.query("members", NAME) if not row["own"]]
     assert len(others) == 2
     assert all(row["push"] and row["status"] == "alive" and row["same_filesystem"] for row in others)
@@ -110,7 +111,7 @@ def test_members_tell_of_the_sessions_with_them(shared: Callable[[int], Cluster]
             for row in ask(one, "members")
             if not row["own"]
         ),
-        PATIENCE,
+        DEADLINE,
         "they were compared",
     )
     printed = one.basefs("members", NAME)
@@ -121,7 +122,7 @@ def test_what_no_peer_acknowledges_is_gossiped(shared: Callable[[int], Cluster])
     """The last test of this module, since it cuts off the sessions of a node for good."""
     cluster = shared(3)
     writer, *others = cluster.nodes
-    wait_until(lambda: all(map(_standing, cluster.nodes)), PATIENCE, "sessions stand")
+    wait_until(lambda: all(map(_standing, cluster.nodes)), DEADLINE, "sessions stand")
     # Nothing goes over sessions any more, neither those that stand nor new ones; Serf's packets do.
     drop = ("-p", "tcp", "-m", "multiport", "--ports", str(writer.port + 1), "-j", "DROP")
     for chain in ("INPUT", "OUTPUT"):
@@ -129,11 +130,11 @@ def test_what_no_peer_acknowledges_is_gossiped(shared: Callable[[int], Cluster])
     assert _standing(writer)
     (writer.mountpoint / "small").write_text("news")
     for node in others:
-        wait_until((node.mountpoint / "small").exists, PATIENCE, f"{node.address} has it")
+        wait_until((node.mountpoint / "small").exists, DEADLINE, f"{node.address} has it")
         assert (node.mountpoint / "small").read_text() == "news"
     # More than is gossiped without a need; not so much that Serf could not carry it.
     content = random.Random(1).randbytes(14 * 480)
     (writer.mountpoint / "larger").write_bytes(content)
     for node in others:
         path = node.mountpoint / "larger"
-        wait_until(lambda path=path: path.exists() and path.read_bytes() == content, PATIENCE, f"{node.address} has it")  # type: ignore[misc]
+        wait_until(lambda path=path: path.exists() and path.read_bytes() == content, DEADLINE, f"{node.address} has it")  # type: ignore[misc]

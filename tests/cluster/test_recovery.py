@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster
+from tests.support.cluster import NAME, Cluster
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -59,7 +60,7 @@ def test_a_stolen_root_key_is_replaced(network: Callable[[int], NamespaceNetwork
     cluster.wait_for_members()
     for node in members:
         (node.mountpoint / node.address).write_text(f"by {node.address}")
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     kept, gossip = files(first), gossip_key(first)
     # The thief sits on the third node, for a while without the others.
     whole.split([third])
@@ -70,28 +71,28 @@ def test_a_stolen_root_key_is_replaced(network: Callable[[int], NamespaceNetwork
     share = second.basefs("recover", NAME, keys / "new.pub", "--sign", "-k", keys / "ann").strip()
     done = first.basefs("recover", NAME, keys / "new", "--share", share, "-k", keys / "bob")
     assert "by recovery 1" in done and "granted again: node2 at /" in done
-    wait_until(lambda: "by recovery 1" in root_key(second), PATIENCE, "the second node has a new root key")
+    wait_until(lambda: "by recovery 1" in root_key(second), DEADLINE, "the second node has a new root key")
     (second.mountpoint / second.address).write_text("goes on")
     whole.join()
-    wait_until(lambda: "by recovery 1" in root_key(third), PATIENCE, "the third node has it")
-    cluster.wait_until_equal(PATIENCE)
+    wait_until(lambda: "by recovery 1" in root_key(third), DEADLINE, "the third node has it")
+    cluster.wait_until_equal(DEADLINE)
     for node in members:
-        wait_until(lambda node=node: "of the third" in files(node), PATIENCE, "what its own key wrote is there")  # type: ignore[misc]
+        wait_until(lambda node=node: "of the third" in files(node), DEADLINE, "what its own key wrote is there")  # type: ignore[misc]
         assert granted(node).keys() == granted(first).keys() and "evil" not in granted(node)
         assert granted(node)["node2"] == granted(node)["node3"] == "root"
         assert root_key(node) == root_key(first)
         assert files(node) == {**kept, second.address: "goes on", "of the third": "by its own key"}
     # The former root key was a member, so gossip has another key.
-    wait_until(lambda: gossip != gossip_key(first) and len(set(map(gossip_key, members))) == 1, PATIENCE, "a new one")
+    wait_until(lambda: gossip != gossip_key(first) and len(set(map(gossip_key, members))) == 1, DEADLINE, "a new one")
     # Also afterwards.
     refused = third.spawn("grant", NAME, "evil", keys / "evil.pub", "-k", stolen)
     assert refused.returncode != 0 and "may not write" in refused.stderr
     # A new node fetches a filesystem that has been recovered.
     newcomer.basefs("genkey")
     first.basefs("grant", NAME, "node4", newcomer.home / "key.pub", "-k", keys / "new")
-    wait_until(lambda: newcomer.spawn("get", NAME, second.endpoint).returncode == 0, PATIENCE, "it is let in")
+    wait_until(lambda: newcomer.spawn("get", NAME, second.endpoint).returncode == 0, DEADLINE, "it is let in")
     newcomer.mount(NAME)
     assert root_key(newcomer) == root_key(first) and granted(newcomer) == granted(first)
     assert files(newcomer) == files(first)
     (newcomer.mountpoint / "new").write_text("by the newcomer")
-    wait_until(lambda: "new" in files(third), PATIENCE, "its file arrives")
+    wait_until(lambda: "new" in files(third), DEADLINE, "its file arrives")

@@ -9,9 +9,10 @@ import pytest
 
 from basefs.daemon.api.control import call
 from eval.traffic import Meter
-from tests.support.cluster import NAME, PATIENCE, Cluster
+from tests.support.cluster import NAME, Cluster
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -30,7 +31,7 @@ def test_bytes_are_those_that_cross_the_network(network: Callable[[int], Namespa
     for number in range(5):
         # Noise, so that it is contents that cross the network and not acknowledgements.
         (net.nodes[0].mountpoint / f"file{number}").write_bytes(os.urandom(100_000))
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
 
     # A message is smaller than the packets that carry it.
     def agrees() -> bool:
@@ -42,7 +43,7 @@ def test_bytes_are_those_that_cross_the_network(network: Callable[[int], Namespa
             for own, seen in zip(ours, kernel, strict=True)
         )
 
-    wait_until(agrees, PATIENCE, "numbers that agree")
+    wait_until(agrees, DEADLINE, "numbers that agree")
     # The first node has sent contents, which differ from their packets by little; the other one acknowledgements.
     assert meter.read()[0].sync * 0.8 < told(net.nodes[0])["sync_sent"]
     row = net.nodes[0].query("resources", NAME, "--once")

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.helpers import noise
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -39,14 +40,14 @@ def test_contents_wait_for_room_and_are_fetched_without_help(network: Callable[[
         (two.home / "config").write_text("[basefs]\nmin_free = 30M\n")
         ballast = two.home / "ballast"
         cluster = Cluster.start(net)
-        cluster.wait_until_equal(PATIENCE)
+        cluster.wait_until_equal(DEADLINE)
         ballast.write_bytes(bytes(40 * MB))
         (one.mountpoint / "large").write_bytes(LARGE)
         (one.mountpoint / "directory").mkdir()
         (one.mountpoint / "small").write_bytes(b"small")
 
-        wait_until((two.mountpoint / "directory").is_dir, PATIENCE, "entries go on")
-        wait_until(lambda: "2 contents incomplete" in status(two)["contents"], PATIENCE, "contents wait")
+        wait_until((two.mountpoint / "directory").is_dir, DEADLINE, "entries go on")
+        wait_until(lambda: "2 contents incomplete" in status(two)["contents"], DEADLINE, "contents wait")
         assert "min_free is reached" in status(two)["contents"] and "is reached" not in status(one)["contents"]
         blocks = two.basefs("blocks", NAME)
         assert "/large\tno room\t0" in blocks and "/small\tno room\t0" in blocks
@@ -61,13 +62,13 @@ def test_contents_wait_for_room_and_are_fetched_without_help(network: Callable[[
         assert "with 0 of 1" in status(two)["in step"] and "contents missing here" in status(two)["in step"]
         # And the node itself can write, which the other one gets.
         (two.mountpoint / "own").write_bytes(b"own")
-        wait_until(lambda: has(one, "own", b"own"), PATIENCE, "what it writes travels")
+        wait_until(lambda: has(one, "own", b"own"), DEADLINE, "what it writes travels")
         before = sum(row["received"] for row in ask(two, "members") if not row["own"])
         assert before < MB, "the content was not fetched to be thrown away"
 
         ballast.unlink()
-        wait_until(lambda: has(two, "large", LARGE) and has(two, "small", b"small"), PATIENCE, "they are fetched")
-        cluster.wait_until_equal(PATIENCE)
+        wait_until(lambda: has(two, "large", LARGE) and has(two, "small", b"small"), DEADLINE, "they are fetched")
+        cluster.wait_until_equal(DEADLINE)
         assert "incomplete" not in status(two)["contents"] and "is reached" not in status(two)["contents"]
         two.basefs("unmount", NAME)
     finally:
@@ -80,12 +81,12 @@ def test_a_log_stops_at_its_size_with_a_content_on_its_way(network: Callable[[in
     two.home.mkdir(parents=True)
     (two.home / "config").write_text("[basefs]\nmax_log_bytes = 2M\n")
     cluster = Cluster.start(net)
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     content = noise(2, 30 * MB)
     (one.mountpoint / "large").write_bytes(content)
-    wait_until(lambda: "\tno room\t" in two.basefs("blocks", NAME), PATIENCE, "the content waits")
+    wait_until(lambda: "\tno room\t" in two.basefs("blocks", NAME), DEADLINE, "the content waits")
     (one.mountpoint / "later").mkdir()
-    wait_until((two.mountpoint / "later").is_dir, PATIENCE, "entries go on")
+    wait_until((two.mountpoint / "later").is_dir, DEADLINE, "entries go on")
     log = sum(file.stat().st_size for file in (two.home / "fs" / NAME).glob("log.db*"))
     assert log < 20 * MB, "by a few MB more, and not by all of it"
     assert "max_log_bytes is reached" in status(two)["contents"]
@@ -98,5 +99,5 @@ def test_a_log_stops_at_its_size_with_a_content_on_its_way(network: Callable[[in
     two.basefs("unmount", NAME)
     (two.home / "config").unlink()
     two.mount(NAME, "--owners", "--profile", "local", "--max-log-bytes", "1G", "--min-free", "1k")
-    wait_until(lambda: has(two, "large", content), PATIENCE, "the rest is fetched")
+    wait_until(lambda: has(two, "large", content), DEADLINE, "the rest is fetched")
     assert "is reached" not in status(two)["contents"]

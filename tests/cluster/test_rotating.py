@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from eval.net.rotating import Losses, measure
-from tests.support.cluster import PATIENCE, Cluster
+from tests.support.cluster import Cluster
 from tests.support.namespaces import NamespaceNetwork
+from tests.support.patience import DEADLINE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
@@ -18,7 +19,7 @@ def test_members_that_were_away_have_the_new_key(network: Callable[[int], Namesp
     cluster.wait_for_sessions()
     with Losses(cluster.nodes, away=2) as losses:
         found = measure(cluster, away=2, seconds=0, losses=losses)
-    assert found["all alive s"] > 0 and found["gossip among those there s"] < PATIENCE
+    assert found["all alive s"] > 0 and found["gossip among those there s"] < DEADLINE
     for number, node in enumerate(cluster.nodes):
         (node.mountpoint / f"from{number}").write_text("back\n")
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)

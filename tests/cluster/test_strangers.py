@@ -15,8 +15,9 @@ import pytest
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -63,13 +64,13 @@ def _rows_of(node: Node, other: Node) -> list[dict[str, Any]]:
 def _still_works(cluster: Cluster, text: str) -> None:
     (cluster.nodes[0].mountpoint / "honest").write_text(text)
     path = cluster.nodes[1].mountpoint / "honest"
-    wait_until(lambda: path.read_text() == text, PATIENCE, "honest nodes converge")
+    wait_until(lambda: path.read_text() == text, DEADLINE, "honest nodes converge")
 
 
 def test_a_stranger_without_a_granted_key_changes_nothing(honest: tuple[Cluster, Node]) -> None:
     cluster, stranger = honest
     _still_works(cluster, "before")
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     first = cluster.nodes[0]
     # The stranger has everything, and its own program that does not ask for permission.
     stranger.basefs("get", NAME, first.endpoint)
@@ -82,7 +83,7 @@ def test_a_stranger_without_a_granted_key_changes_nothing(honest: tuple[Cluster,
     reason = f"key {key.fingerprint.hex()[:12]} is granted nowhere"
     wait_until(
         lambda: any(reason in node.log(NAME) and stranger.address in node.log(NAME) for node in cluster.nodes),
-        PATIENCE,
+        DEADLINE,
         "an honest node's log says who was turned away and why",
     )
     assert _facts(cluster) == before
@@ -107,7 +108,7 @@ def _forge(log: Path, key: SigningKey) -> None:
 def test_a_peer_of_another_filesystem_is_told_so(honest: tuple[Cluster, Node]) -> None:
     cluster, other = honest
     _still_works(cluster, "before")
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     before = _facts(cluster)
     first = cluster.nodes[0]
     other.basefs("genkey")
@@ -116,14 +117,14 @@ def test_a_peer_of_another_filesystem_is_told_so(honest: tuple[Cluster, Node]) -
     (other.mountpoint / "foreign").write_text("file")
     identity = next(row["identity"] for row in other.query("list"))
     # As a member of the same Serf cluster it is left alone ...
-    wait_until(lambda: bool(_rows_of(first, other)), PATIENCE, "the stranger is in the Serf cluster")
+    wait_until(lambda: bool(_rows_of(first, other)), DEADLINE, "the stranger is in the Serf cluster")
     assert [row["same_filesystem"] for row in _rows_of(first, other)] == [False]
     # ... and over the sync protocol it is told why.
     done = _sync_with(other, other.home / "fs" / "other", first.address)
     assert "WRONG_FILESYSTEM" in done.stdout
     wait_until(
         lambda: other.address in first.log(NAME) and "wrong filesystem" in first.log(NAME),
-        PATIENCE,
+        DEADLINE,
         "the log says who was turned away and why",
     )
     refused = other.spawn("get", "copy", first.endpoint, "--id", identity)
@@ -146,7 +147,7 @@ def _sync_with(node: Node, log: Path, address: str) -> subprocess.CompletedProce
         f"print(asyncio.run(sync_with(replica, sys.argv[2], {SYNC_PORT})).reason.name)"
     )
     command = [*node.prefix(), sys.executable, "-c", program, str(copy), address]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
     shutil.rmtree(copy)
     return done
 
@@ -154,18 +155,18 @@ def _sync_with(node: Node, log: Path, address: str) -> subprocess.CompletedProce
 def test_random_bytes_on_the_sync_port_break_nothing(honest: tuple[Cluster, Node]) -> None:
     cluster, vandal = honest
     _still_works(cluster, "before")
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     before = _facts(cluster)
     first = cluster.nodes[0]
     daemon = first.daemon(NAME)
     command = [*vandal.prefix(), sys.executable, "-c", RUBBISH, first.address]
-    subprocess.run(command, check=True, timeout=2 * PATIENCE)
+    subprocess.run(command, check=True, timeout=2 * DEADLINE)
     assert first.daemon(NAME) == daemon
     os.kill(daemon, 0)
     assert _facts(cluster) == before
     wait_until(
         lambda: vandal.address in first.log(NAME) and "rubbish" in first.log(NAME),
-        PATIENCE,
+        DEADLINE,
         "the log says who was turned away and why",
     )
     assert "Traceback" not in first.log(NAME)

@@ -13,13 +13,12 @@ from basefs.daemon.config import Home
 from tests.support.cluster import NAME, Cluster
 from tests.support.namespaces import NamespaceNetwork, in_namespace
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.scrape import scrape
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
 
-#: Seconds: the log must be quiet for ten before the tree is hashed, and the next session compares.
-PATIENCE = 90.0
 
 _METRICS = ("--metrics", "127.0.0.1:9464")
 
@@ -60,11 +59,11 @@ def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[
     assert not (two.mountpoint / "d" / "lost").exists()
     assert len(cluster.root_hashes()) == 1, "nothing else shows it"
     for node, other in ((one, two), (two, one)):
-        wait_until(lambda node=node: bool(node.query("status", NAME)["differing"]), PATIENCE, "the alarm")  # type: ignore[misc]
+        wait_until(lambda node=node: bool(node.query("status", NAME)["differing"]), DEADLINE, "the alarm")  # type: ignore[misc]
         (found,) = node.query("status", NAME)["differing"]
         assert found["path"] == "/d/lost"
         assert found["peer"] == f"{other.address}:{other.port + 1}"
-        wait_until(lambda node=node, found=found: differing(node) == [found], PATIENCE, "the metric")  # type: ignore[misc]
+        wait_until(lambda node=node, found=found: differing(node) == [found], DEADLINE, "the metric")  # type: ignore[misc]
         assert "shows something else at /d/lost" in node.basefs("status", NAME)
         rows = json.loads(node.spawn("doctor", NAME, "--json").stdout)
         (row,) = [row for row in rows if row["subject"] == "view"]
@@ -73,17 +72,17 @@ def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[
 
     # It is gone with the member, and back with it.
     two.basefs("unmount", NAME)
-    wait_until(lambda: not one.query("status", NAME)["differing"], PATIENCE, "no alarm")
-    wait_until(lambda: differing(one) == [], PATIENCE, "no metric")
+    wait_until(lambda: not one.query("status", NAME)["differing"], DEADLINE, "no alarm")
+    wait_until(lambda: differing(one) == [], DEADLINE, "no metric")
     assert "shows something else" not in one.basefs("status", NAME)
     two.mount(NAME, "--owners", *_METRICS)
-    wait_until(lambda: bool(one.query("status", NAME)["differing"]), PATIENCE, "the alarm")
+    wait_until(lambda: bool(one.query("status", NAME)["differing"]), DEADLINE, "the alarm")
     # A member that is lost counts until it is forgotten, and so does what it has shown.
     two.kill(NAME)
     (lost,) = (row["name"] for row in one.query("members", NAME) if not row["own"])
-    wait_until(lambda: row_status(one, lost) == "failed", PATIENCE, "Serf has lost it")
+    wait_until(lambda: row_status(one, lost) == "failed", DEADLINE, "Serf has lost it")
     assert one.query("status", NAME)["differing"]
     rows = json.loads(one.spawn("doctor", NAME, "--json").stdout)
     assert "--forget" in next(row["remedy"] for row in rows if row["subject"] == "view")
     one.basefs("members", NAME, "--forget", lost)
-    wait_until(lambda: not one.query("status", NAME)["differing"], PATIENCE, "no alarm")
+    wait_until(lambda: not one.query("status", NAME)["differing"], DEADLINE, "no alarm")

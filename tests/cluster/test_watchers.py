@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -38,7 +39,7 @@ class Watcher:
 
     def wait_for(self, *expected: str) -> None:
         """Until these events (`/path EVENT`) came since the last call, in this order, with others between them."""
-        wait_until(lambda: self._has(expected), PATIENCE, f"{expected} in {self.events()}")
+        wait_until(lambda: self._has(expected), DEADLINE, f"{expected} in {self.events()}")
         self._seen = len(self.events())
 
     def _has(self, expected: tuple[str, ...]) -> bool:
@@ -59,7 +60,7 @@ class Watcher:
 def watcher(pair: Cluster, tmp_path: Path) -> Iterator[Watcher]:
     """A watcher on the second node, who knows a directory of the first."""
     (pair.nodes[0].mountpoint / "d").mkdir()
-    wait_until(lambda: (pair.nodes[1].mountpoint / "d").is_dir(), PATIENCE, "the directory arrives")
+    wait_until(lambda: (pair.nodes[1].mountpoint / "d").is_dir(), DEADLINE, "the directory arrives")
     made = Watcher(pair.nodes[1].mountpoint, tmp_path / "events")
     yield made
     made.stop()
@@ -89,7 +90,7 @@ def test_each_kind_of_change_is_an_event(pair: Cluster, watcher: Watcher) -> Non
     watcher.wait_for("/d/e DELETE,ISDIR")
     assert os.listdir(here / "d") == ["l"]
     before = pair.nodes[1].entries(NAME)
-    pair.wait_until_equal(PATIENCE)
+    pair.wait_until_equal(DEADLINE)
     assert pair.nodes[1].entries(NAME) == before
     assert "WARNING" not in pair.nodes[1].log(NAME)
 
@@ -98,13 +99,13 @@ def test_who_has_a_file_open_keeps_it_and_everybody_else_sees_the_new_one(pair: 
     there, here = (node.mountpoint for node in pair.nodes)
     (there / "f").write_text("old and longer " * 1000)
     (there / "g").write_text("goes")
-    wait_until(lambda: (here / "g").exists() and (here / "f").exists(), PATIENCE, "the files arrive")
+    wait_until(lambda: (here / "g").exists() and (here / "f").exists(), DEADLINE, "the files arrive")
     with (here / "f").open() as changed, (here / "g").open() as removed:
         first = changed.read(10)
         (there / "f").write_text("new")
         (there / "g").unlink()
-        wait_until(lambda: (here / "f").read_text() == "new", PATIENCE, "the change arrives")
-        wait_until(lambda: not (here / "g").exists(), PATIENCE, "the removal arrives")
+        wait_until(lambda: (here / "f").read_text() == "new", DEADLINE, "the change arrives")
+        wait_until(lambda: not (here / "g").exists(), DEADLINE, "the removal arrives")
         assert first + changed.read() == "old and longer " * 1000
         assert removed.read() == "goes"
         assert os.fstat(changed.fileno()).st_size == 15_000
@@ -117,13 +118,13 @@ def test_a_removed_name_can_be_used_again_at_once(pair: Cluster) -> None:
     there, here = (node.mountpoint for node in pair.nodes)
     for number in range(20):
         (there / "f").write_text(f"there {number}")
-        wait_until(lambda: (here / "f").exists(), PATIENCE, "the file arrives")
+        wait_until(lambda: (here / "f").exists(), DEADLINE, "the file arrives")
         assert (here / "f").stat().st_size
         (there / "f").unlink()
-        wait_until(lambda: len(ask(pair.nodes[1], "show", path="/")) == 2, PATIENCE, "the removal arrives")
+        wait_until(lambda: len(ask(pair.nodes[1], "show", path="/")) == 2, DEADLINE, "the removal arrives")
         # The view has it, the kernel may not know yet.
         with (here / "f").open("w") as file:
             file.write("here")
         assert (here / "f").read_text() == "here"
         (here / "f").unlink()
-        pair.wait_until_equal(PATIENCE)
+        pair.wait_until_equal(DEADLINE)

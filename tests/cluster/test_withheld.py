@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.cluster import NAME, PATIENCE, Cluster, ask
+from tests.support.cluster import NAME, Cluster, ask
 from tests.support.helpers import noise
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.serf]
@@ -27,7 +28,7 @@ def test_a_revoked_keys_megabytes_do_not_travel(network: Callable[[int], Namespa
     net = network(3)
     cluster = Cluster.start(net, grant_at="/web")
     one, two, three = cluster.nodes
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)
     net.split([two])
     (two.mountpoint / "web" / "large").write_bytes(LARGE)
     (two.mountpoint / "web" / "small").write_bytes(b"small")
@@ -36,8 +37,8 @@ def test_a_revoked_keys_megabytes_do_not_travel(network: Callable[[int], Namespa
     before = [received(node) for node in (one, three)]
     net.join()
     for node in (one, three):
-        wait_until(lambda node=node: "withheld" in node.basefs("blocks", NAME), PATIENCE, "the entries come")  # type: ignore[misc]
-    cluster.wait_until_equal(PATIENCE)
+        wait_until(lambda node=node: "withheld" in node.basefs("blocks", NAME), DEADLINE, "the entries come")  # type: ignore[misc]
+    cluster.wait_until_equal(DEADLINE)
     for node, then in zip((one, three), before, strict=True):
         assert received(node) - then < MB
         assert "withheld" in node.basefs("log", f"{NAME}:/web/large")
@@ -46,6 +47,6 @@ def test_a_revoked_keys_megabytes_do_not_travel(network: Callable[[int], Namespa
     one.basefs("grant", f"{NAME}:/web", "node2", two.home / "key.pub")
     for node in (one, three):
         large = node.mountpoint / "web" / "large"
-        wait_until(lambda large=large: large.exists() and large.read_bytes() == LARGE, PATIENCE, "it counts, and comes")  # type: ignore[misc]
+        wait_until(lambda large=large: large.exists() and large.read_bytes() == LARGE, DEADLINE, "it counts, and comes")  # type: ignore[misc]
         assert (node.mountpoint / "web" / "small").read_bytes() == b"small"
-    cluster.wait_until_equal(PATIENCE)
+    cluster.wait_until_equal(DEADLINE)

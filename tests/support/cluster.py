@@ -13,11 +13,10 @@ from typing import Any
 from basefs.daemon.api.control import call
 from tests.support.namespaces import NamespaceNetwork
 from tests.support.node import Node
+from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
 
 NAME = "cluster"
-#: Seconds after which a condition that has no figure of its own counts as never coming true: many, for busy machines.
-PATIENCE = 120.0
 #: More of them for each node, where a condition is about all: they share the cores of one machine.
 PATIENCE_PER_NODE = 10.0
 
@@ -102,7 +101,7 @@ class Cluster:
     @property
     def patience(self) -> float:
         """Seconds after which something that all nodes should do counts as never happening."""
-        return PATIENCE + PATIENCE_PER_NODE * len(self.nodes)
+        return DEADLINE + PATIENCE_PER_NODE * len(self.nodes)
 
     def wait_for_members(self) -> None:
         """Until every node sees all nodes alive."""
