@@ -39,7 +39,7 @@ _WAIT_FOR = """\
 
 
 _RENEWS = """\
-        await asyncio.sleep(self._rng.uniform(0.0, _RENEW_SECONDS))
+        await asyncio.sleep(self._rng.uniform(0.0, 5.0))
         signer = await self._signer()
         # Without such a key of its own this node waits for one that has.
         if self._is_due() and signer is not None:
@@ -47,7 +47,7 @@ _RENEWS = """\
 _FORGETS = """\
         signer = await self._signer()
         await self._keep(replace(self._kept, known_to=self._membership.in_gossip))
-        await asyncio.sleep(self._rng.uniform(0.0, _RENEW_SECONDS))
+        await asyncio.sleep(self._rng.uniform(0.0, 5.0))
         if signer is not None:
 """
 
@@ -195,13 +195,13 @@ MENDS = (
     Mend(
         "entries wait for blocks",
         "sync/net/transport.py",
-        "self._connection.read(_PATIENCE if core.wants_pause else None)",
+        "self._connection.read(1.0 if core.wants_pause else None)",
         "self._connection.read(None)",
     ),
     Mend(
         "comes while the server stops",
         "sync/net/server.py",
-        "        for _ in range(_ACCEPTING):\n            await asyncio.sleep(0)\n",
+        "        for _ in range(5):\n            await asyncio.sleep(0)\n",
         "",
         needs="restart",
     ),
