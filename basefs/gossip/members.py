@@ -242,9 +242,6 @@ PEERS_FILE = "peers.json"
 #: large network.  They are dropped in the order of `_WORTH`, and of each kind the one that changed longest ago.
 MAX_PEERS = 1024
 _WORTH = [PeerState.LEFT, PeerState.GONE, PeerState.MEMBER, PeerState.FORMER, PeerState.OWN]
-#: Seconds by which the clock of another node may be ahead.  What it says of a later time would hold until then,
-#: whatever happens meanwhile.
-MAX_AHEAD = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +354,8 @@ class PeerBook:
     def learn(self, claims: Iterable[Claim], alive: Container[str], now: float) -> None:
         """Take over what another node knows better, but of none of the names `alive`, and nothing of the future."""
         for claim, peer in self._matching(claims):
-            is_newer = peer.since < claim.since <= now + MAX_AHEAD
+            # A clock may be a day ahead.  What is said of a later time would hold until then, whatever happens.
+            is_newer = peer.since < claim.since <= now + 24 * 3600.0
             if claim.state in SETTLED and is_newer and peer.name not in alive:
                 self.settle(peer.name, claim.state, claim.since)
 

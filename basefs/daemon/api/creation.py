@@ -346,7 +346,6 @@ def fetch_all(
 
 async def _identity_at(node: NodeAddress, access: Access) -> bytes:
     """The identity of the filesystem of a node: it says that to a newcomer only."""
-
     with (
         tempfile.TemporaryDirectory() as directory,
         contextlib.closing(Replica.create(Path(directory), None)) as nothing,

@@ -29,11 +29,10 @@ _MIN_RTT = 148
 CHUNK = 64 * 1024
 #: The option of linux/tcp.h for the longest time-out, in milliseconds (Linux 6.15); Python has no name for it.
 _TCP_RTO_MAX_MS = 44
-#: Seconds, and round trips, after which the kernel sends again what was not acknowledged, however often that was in
-#: vain.  It would double the time up to two minutes: where half of all packets are lost, a connection then does nothing
-#: most of the time (docs/lab-notes.md).  Less than a second is not allowed, and less than a round trip would send
-#: everything twice.
-RETRY_SECONDS = 1.0
+#: Round trips, and at least a second, after which the kernel sends again what was not acknowledged, however often that
+#: was in vain.  It would double the time up to two minutes: where half of all packets are lost, a connection then does
+#: nothing most of the time (docs/lab-notes.md).  Less than a second is not allowed, and less than a round trip would
+#: send everything twice.
 ROUND_TRIPS = 3
 
 _OPEN = encode(Refuse(Refusal.TLS, "this filesystem is open: no TLS"))
@@ -43,7 +42,7 @@ _CLOSED = encode(Refuse(Refusal.TLS, "this filesystem is closed: TLS, and member
 def retry_after(round_trip: float) -> float:
     """Seconds after which to send again what was not acknowledged, at the latest, where a round trip takes so long."""
     # The kernel allows no more than two minutes.
-    return min(max(RETRY_SECONDS, ROUND_TRIPS * round_trip), 120.0)
+    return min(max(1.0, ROUND_TRIPS * round_trip), 120.0)
 
 
 class Connection:

@@ -368,7 +368,7 @@ class SyncService:
     @property
     def exchanges(self) -> bool:
         """Whether blocks come over sessions that stand."""
-        return self._shared.requests.exchanges
+        return self._shared.requests.contents.comes
 
     def brings_blocks(self, address: Address) -> bool:
         """Whether some session asks a peer for blocks."""

@@ -15,10 +15,6 @@ from typing import Protocol
 from basefs.sync.net.parties import prefixes_of
 from basefs.sync.net.peers import Pace
 
-#: Connections at once: of one address, of the network around it, and of all; 128 kB each at the most.
-PER_ADDRESS = 16
-PER_NETWORK = 64
-MOST = 256
 #: Seconds that a stranger has to say who it is: more than a handshake takes over a satellite.
 HANDSHAKE_SECONDS = 5.0
 
@@ -33,12 +29,20 @@ class Stranger(Protocol):
 class Strangers:
     """The strangers of one server.  Used in the event loop."""
 
-    def __init__(self, turns: float = 100.0, at_once: int = 32, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        turns: float = 100.0,
+        at_once: int = 32,
+        most: tuple[int, int, int] = (16, 64, 256),
+        rng: random.Random | None = None,
+    ) -> None:
         """`turns`: handshakes that are begun a second: each takes the server 1 ms, so they take a tenth of a core.
 
-        `at_once`: the same after a pause.  `rng`: draws the connections that are cut off or begin.
+        `at_once`: the same after a pause.  `most`: connections at once of one address, of the network around it, and of
+        all; 128 kB each at the most.  `rng`: draws the connections that are cut off or begin.
         """
         self._rng = rng or random.Random()
+        *self._most_of, self._most = most
         #: With the address and the network of each.
         self._found: dict[Stranger, tuple[bytes, bytes]] = {}
         self._counts: Counter[tuple[int, bytes]] = Counter()
@@ -59,10 +63,10 @@ class Strangers:
         self._found[stranger] = prefixes
         self._counts.update(enumerate(prefixes))
         crowd: list[Stranger] = []
-        for level, most in enumerate((PER_ADDRESS, PER_NETWORK)):
+        for level, most in enumerate(self._most_of):
             if not crowd and self._counts[level, prefixes[level]] > most:
                 crowd = [other for other, theirs in self._found.items() if theirs[level] == prefixes[level]]
-        if not crowd and len(self._found) > MOST:
+        if not crowd and len(self._found) > self._most:
             crowd = list(self._found)
         if crowd:
             unlucky = self._rng.choice(crowd)

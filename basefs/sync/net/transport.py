@@ -288,14 +288,10 @@ class Session:
         """What was moved so far."""
         return self._core.counters
 
-    def wake(self) -> None:
-        """There is something to send."""
-        self._signal()
-
     def end(self, reason: Reason) -> None:
         """See `SyncProtocol.end`."""
         self._core.end(reason)
-        self._signal()
+        self.wake()
 
     def expel(self) -> None:
         """End it because the peer's key is no member any more: nothing that it sends counts from now on."""
@@ -323,7 +319,7 @@ class Session:
                 self._core.end(Reason.FULL)
             else:
                 self._core.end(Reason.FAILURE, "internal error")
-            self._signal()
+            self.wake()
 
     def _write_rest(self) -> None:
         """Once the core has ended, this is at most what was begun and a line that says why."""
@@ -334,7 +330,8 @@ class Session:
         self._connection.write(data)
         self._core.add_overhead(*self._connection.take_overhead())
 
-    def _signal(self) -> None:
+    def wake(self) -> None:
+        """There is something to send, or something has happened."""
         self._wake.set()
         for notice in self._core.next_events():
             if notice is Notice.STANDS:
@@ -356,7 +353,7 @@ class Session:
             while core.wants_work:
                 async with self._my_turn():
                     write = core.work(added)
-                    self._signal()
+                    self.wake()
                     if self._progress:
                         self._progress(self)
                     await asyncio.sleep(0)
@@ -365,7 +362,7 @@ class Session:
                     # One after the other: they would only wait for the log's lock, and for the interpreter's.
                     async with self._adding_news if self._stands else self._adding:
                         added = await asyncio.get_running_loop().run_in_executor(None, write)
-            self._signal()
+            self.wake()
         with contextlib.suppress(OSError):
             # Closing with unread bytes resets the connection, and a refused peer might never see the reason; reading
             # for ever would be a gift to a flooder.
@@ -399,7 +396,7 @@ class Session:
                 self._wake.clear()
                 # It may be this session's turn by then.
                 await is_set_within(self._wake, 0.02 if held or core.wants_time else None)
-        self._signal()
+        self.wake()
 
     def _my_turn(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Until it is this session's turn to work.  A push session does not wait for sessions that compare."""
@@ -428,7 +425,7 @@ class Session:
         loop = asyncio.get_running_loop()
         while self._core.result is None:
             self._core.tick(self._awake.time(loop.time()), self._connection.outstanding)
-            self._signal()
+            self.wake()
             # Shorter would end sessions that stand on links that lose half of all packets, longer would leave news in a
             # connection that tries ever less often.
             self._connection.persist(15.0 if self._stands else DEFAULT_LIMITS.stall_timeout)

@@ -212,11 +212,6 @@ class RequestTable:
             return False
         return self._counts(asked.owner)
 
-    @property
-    def exchanges(self) -> bool:
-        """Whether blocks come over sessions that stand."""
-        return self.contents.comes
-
     def outstanding(self, owner: object) -> int:
         """How many blocks a session has asked for that have not come."""
         return sum(len(asked.left) for asked in self._requests.get(owner, ()))

@@ -226,6 +226,7 @@ class SyncProtocol:
         `requests` are shared by all sessions of a node.
         """
         requests = RequestTable() if requests is None else requests
+        self._requests = requests
         self.role = role
         self.state = SessionState.GREETING
         self.counters = SessionCounters()
@@ -284,7 +285,7 @@ class SyncProtocol:
             self.counters.bytes_received += len(data)
             if self._open:
                 self._timers.moved()
-                self._receiver.moved()
+                self._requests.moved(self._receiver)
                 self._lines.feed(data)
         self._eof = self._eof or data == b""
         self._maybe_lost()
@@ -373,7 +374,7 @@ class SyncProtocol:
         """
         if not self._open:
             return
-        self._receiver.tick(now)
+        self._requests.tick(now)
         if self._queue.held_back and now - self._told_to_wait_at >= STILL_WAITING:
             self._told_to_wait_at = now
             self.postpone()

@@ -379,14 +379,6 @@ class Receiver:
             return False
         return all(map(self._state.has_block, current.hashes))
 
-    def moved(self) -> None:
-        """Something has come from the peer."""
-        self._requests.moved(self)
-
-    def tick(self, now: float) -> None:
-        """Tell the time, in seconds."""
-        self._requests.tick(now)
-
     def close(self) -> None:
         """The session is over."""
         self._requests.ended(self)

@@ -10,7 +10,7 @@ import pytest
 
 from basefs.log.keys import SigningKey
 from basefs.sync.net.server import SyncServer
-from basefs.sync.net.strangers import MOST, PER_ADDRESS, PER_NETWORK, Strangers
+from basefs.sync.net.strangers import Strangers
 from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import SessionContext, sync_with
 from basefs.sync.session.result import Reason
@@ -23,6 +23,8 @@ HOST = "127.0.0.1"
 A, B = SigningKey.generate(), SigningKey.generate()
 #: A member at a new address is let in at one of so many tries, so many seconds apart: within half a minute.
 TRIES, AGAIN = 12, 2.5
+#: How many there may be, of an address, of its network, and of all.
+PER_ADDRESS, PER_NETWORK, MOST = MOSTS = 4, 16, 64
 
 
 class Cut:
@@ -54,14 +56,14 @@ def entered(strangers: Strangers, hosts: list[str]) -> list[Cut]:
     ids=["address", "/64", "/24", "/48", "all"],
 )
 def test_there_are_only_so_many(host: Callable[[int], str], most: int) -> None:
-    strangers = Strangers()
+    strangers = Strangers(most=MOSTS)
     found = entered(strangers, [host(number) for number in range(2000)])
     assert len(strangers) == most
     assert sum(not one.is_cut for one in found) == most
 
 
 def test_those_of_one_network_cut_off_each_other_alone() -> None:
-    strangers = Strangers()
+    strangers = Strangers(most=MOSTS)
     alone = entered(strangers, [f"10.1.{number}.1" for number in range(MOST - PER_NETWORK)])
     entered(strangers, [f"10.0.0.{number % 250}" for number in range(2000)])
     assert not any(one.is_cut for one in alone)
@@ -70,7 +72,7 @@ def test_those_of_one_network_cut_off_each_other_alone() -> None:
 def test_any_of_them_may_be_cut_off() -> None:
     survivors: Counter[int] = Counter()
     for _ in range(40):
-        found = entered(Strangers(), [f"10.{number % 250}.{number // 250}.1" for number in range(2 * MOST)])
+        found = entered(Strangers(most=MOSTS), [f"10.{number % 250}.{number // 250}.1" for number in range(2 * MOST)])
         survivors.update(number * 4 // len(found) for number, one in enumerate(found) if not one.is_cut)
     # Neither those that were there first nor those that have just come are all there are.
     assert min(survivors[quarter] for quarter in range(4)) > 0.03 * survivors.total()

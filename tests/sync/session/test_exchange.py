@@ -266,9 +266,9 @@ def test_a_neighbour_that_tells_of_blocks_and_brings_other_news_keeps_no_session
             graph.run(1.0)
 
     bring_news(5)
-    assert graph.requests[1].exchanges, "it seems so"
+    assert graph.requests[1].contents.comes, "it seems so"
     bring_news(FRUITLESS)
-    assert not graph.requests[1].exchanges
+    assert not graph.requests[1].contents.comes
     compare(graph, 1, graph.writer.log())
     assert len(graph.logs[1].missing_blocks(BLOCKS)) == DEPTH, "those that it was asked for"
     bring_news(KEPT_SECONDS - FRUITLESS)
