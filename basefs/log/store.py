@@ -41,6 +41,11 @@ log = logging.getLogger(__name__)
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
 #: The same of entries `e` that are joined with something else.
 _JOINED_COLUMNS = ", ".join(f"e.{column}" for column in ENTRY_COLUMNS.split(", "))
+#: The paths that links name, and those above them, each with the one that holds it.
+_LINKED_UPWARDS = (
+    "WITH RECURSIVE up (id, above) AS (SELECT id, parent FROM paths WHERE id IN (SELECT path FROM links) "
+    "UNION SELECT p.id, p.parent FROM up u JOIN paths p ON p.id = u.above) SELECT id, above FROM up WHERE above > 0"
+)
 _LINKS = f"SELECT {_JOINED_COLUMNS} FROM links l JOIN entries e ON e.hash = l.entry"
 #: The fingerprint in an encoded entry, before the signature.
 _SIGNER = "substr(data, -92, 28)"
@@ -84,6 +89,8 @@ class Store:
         self.has_quotas = False
         #: The paths that some link names, each with the number of these links.
         self._linked: dict[int, int] = {}
+        #: Path id -> the names in it that are such paths, or lead to them.
+        self._to_linked: dict[int, set[int]] = {}
         #: Counts what `version` and `keys_version` cannot see: entries that vanish again.
         self._rollbacks = 0
         self._keys = 0
@@ -110,6 +117,9 @@ class Store:
         rows = self._db.execute("SELECT target FROM links WHERE path IS NULL")
         self._unresolved = {EntryHash(target) for (target,) in rows}
         self._linked = dict(self._db.execute("SELECT path, count(*) FROM links WHERE path NOT NULL GROUP BY path"))
+        self._to_linked = {}
+        for path_id, above in self._db.execute(_LINKED_UPWARDS):
+            self._to_linked.setdefault(above, set()).add(path_id)
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
@@ -340,12 +350,18 @@ class Store:
         return self._db.execute(query, (placed.entry.hash, placed.path_id)).fetchone() is not None
 
     def links_below(self, path_id: int) -> list[Placed]:
-        """The link entries whose target is an entry of any path below this one."""
-        below = (
-            "WITH RECURSIVE below (id) AS (SELECT id FROM paths WHERE parent = ? "
-            "UNION ALL SELECT p.id FROM below b JOIN paths p ON p.parent = b.id) "
-        )
-        return self._all_placed(self._db.execute(f"{below}{_LINKS} JOIN below b ON l.path = b.id", (path_id,)))
+        """The link entries whose target is an entry of any path below this one; costs nothing for other paths."""
+        found: list[Placed] = []
+        todo = list(self._to_linked.get(path_id, ()))
+        while todo:
+            below = todo.pop()
+            found += self.links_to(below)
+            todo += self._to_linked.get(below, ())
+        return found
+
+    def has_links_below(self, path_id: int) -> bool:
+        """Whether a link entry ever named an entry of any path below this one."""
+        return path_id in self._to_linked
 
     def has_links(self, path_id: int) -> bool:
         """Whether a link entry ever named an entry of this path."""
@@ -406,7 +422,7 @@ class Store:
         if entry.hash in self._unresolved:
             self._unresolved.discard(entry.hash)
             cursor = self._db.execute("UPDATE links SET path = ? WHERE target = ?", (path_id, entry.hash))
-            self._linked[path_id] = self._linked.get(path_id, 0) + cursor.rowcount
+            self._note_linked(path_id, cursor.rowcount)
         if not complete:
             self.blocks.open(placed, now, needed)
         if kind is EntryKind.SUCCESSOR:
@@ -438,8 +454,18 @@ class Store:
         if row is None:
             self._unresolved.add(target)
         else:
-            self._linked[row[0]] = self._linked.get(row[0], 0) + 1
+            self._note_linked(row[0], 1)
         self._db.execute("INSERT INTO links VALUES (?, ?, ?)", (entry.hash, target, None if row is None else row[0]))
+
+    def _note_linked(self, path_id: int, count: int) -> None:
+        """So many more links name entries of a path."""
+        is_known = path_id in self._linked
+        self._linked[path_id] = self._linked.get(path_id, 0) + count
+        while not is_known and (above := self.paths.above(path_id)):
+            names = self._to_linked.setdefault(above, set())
+            is_known = path_id in names
+            names.add(path_id)
+            path_id = above
 
     def set_limits(self, limits: DiskLimits, free: Callable[[Path], int] = free_bytes) -> None:
         """Keep the contents of others within limits from now on; `free`: bytes that are free in a directory."""

@@ -30,6 +30,8 @@ from basefs.view.walk import LINKABLE, Below, Forest, Incarnation, MergedDirecto
 MAX_LINK_HOPS = 16
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
+#: Directories of which those above them are remembered, and paths that were asked for, some 200 bytes each.
+_REMEMBERED_PLACES = 32_768
 #: Files whose walks are remembered, for as long as the log stays as it is.
 _REMEMBERED_FILES = 256
 
@@ -112,6 +114,9 @@ class Ancestry:
         self._store = store
         self._known: dict[EntryHash, _Above] = {}
         self._granted = set(store.granted.paths())
+        #: The ids of the paths of directories and files whose authorities were asked for, with those above them.
+        self._asked: set[int] = set()
+        self._generation = 0
         #: By the mkdirs on whose paths a key was granted, and by the first entry of a file.
         self._authorities: dict[tuple[EntryHash, ...], Authority] = {}
         #: By the id of a path.
@@ -130,6 +135,11 @@ class Ancestry:
         self._root: Authority | None = None
         self._version = store.keys_version
         self._seen = store.entry_count()
+
+    def generation(self, root: Authority) -> int:
+        """A number that stays while all that `authority` and `file_authority` have returned does; `root`: as there."""
+        self._begin_from(root)
+        return self._generation
 
     def authority(self, placed: Placed, root: Authority) -> tuple[Authority, int]:
         """The keys valid above the path of an entry, and the path's depth; `root`: what holds before any grant."""
@@ -154,6 +164,7 @@ class Ancestry:
     def file_authority(self, placed: Placed, root: Authority) -> Authority:
         """The keys valid at the path of a file, of which this is the first entry."""
         authority, depth = self.authority(placed, root)
+        self._asked.add(placed.path_id)
         if placed.path_id not in self._granted:
             return authority
         return self._extended((placed.directory, placed.entry.hash), authority, placed, depth)
@@ -199,26 +210,31 @@ class Ancestry:
 
     def _renew(self) -> None:
         """Forget what a grant or revoke has changed, or what is too much."""
-        lasting = len(self._lasting) + len(self._lasting_files)
-        remembered = len(self._known) + len(self._authorities) + len(self._key_signers) + lasting
         version = self._store.keys_version
-        if self._version == version and remembered <= _REMEMBERED:
+        is_full = len(self._known) + len(self._asked) > _REMEMBERED_PLACES
+        is_full = is_full or len(self._authorities) + len(self._key_signers) > _REMEMBERED
+        if self._version != version or len(self._lasting) + len(self._lasting_files) > _REMEMBERED:
+            self._lasting.clear()
+            self._lasting_files.clear()
+        if self._version == version and not is_full:
             return
-        self._lasting.clear()
-        self._lasting_files.clear()
-        is_longer = self._version[0] == version[0] and remembered <= _REMEMBERED
+        is_longer = self._version[0] == version[0] and not is_full
         new = self._store.keys_behind(self._seen) if is_longer else []
         self._version, self._seen = version, self._store.entry_count()
-        granted = self._store.granted.paths()
-        if is_longer and len(granted) == len(self._granted) and all(map(self._is_ignored, new)):
+        # The first grant on a path concerns what is there or below, and nothing else.
+        fresh = {placed.path_id for placed in new if placed.entry.action is Action.GRANT} - self._granted
+        if not is_longer or not fresh.isdisjoint(self._asked):
+            self._known.clear()
+            self._asked.clear()
+            self._granted = set(self._store.granted.paths())
+        elif all(map(self._is_ignored, new)):
+            self._granted |= fresh
             for placed in new:
                 self._keys.pop(placed.path_id, None)
                 if placed.path_id in self._key_signers:
                     self._key_signers[placed.path_id].add(placed.entry.fingerprint)
             return
-        if granted != self._granted or len(self._known) > _REMEMBERED:
-            self._known.clear()
-            self._granted = set(granted)
+        self._granted |= fresh
         self._forget_authorities()
         self._key_signers.clear()
 
@@ -229,6 +245,7 @@ class Ancestry:
         self._keys.clear()
         self._hanging.clear()
         self._bare.clear()
+        self._generation += 1
 
     def _is_ignored(self, placed: Placed) -> bool:
         """Whether a new grant, revoke or admit changes none of the authorities that are remembered."""
@@ -271,6 +288,7 @@ class Ancestry:
             directory = ancestor.directory
         for ancestor in reversed(unknown):
             depth = found.depth + 1
+            self._asked.add(ancestor.path_id)
             behind = ancestor.entry.parent if ancestor.kind is EntryKind.SUCCESSOR else found.behind
             here = (_Ancestor(depth, ancestor, behind),) if ancestor.path_id in self._granted else ()
             found = _Above(depth, found.granted + here, behind)
@@ -546,6 +564,10 @@ class Resolver:
         if placed is None:
             return False
         return self._ancestry.file_authority(placed, self.root_authority()).allows(fingerprint)
+
+    def keys_generation(self) -> int:
+        """A number that stays while the keys that count at the files of hard links do, as far as anybody has asked."""
+        return self._ancestry.generation(self.root_authority())
 
     def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""

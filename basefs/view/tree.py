@@ -157,6 +157,10 @@ class Tree:
         self._crowds = Crowds()
         #: The new entries that leave their paths as they are, where these are kept in `_crowds`.
         self._idle: set[EntryHash] = set()
+        #: The generation of the keys in which the last transaction began.
+        self._generation = 0
+        #: Path id -> in which of them the links to files below were looked at last.
+        self._generations: Remembered[int, int] = Remembered(_REMEMBERED_FILES)
         #: Path id -> the version of links and keys, and the links that follow the path's file.
         self._following: Remembered[int, tuple[object, list[Placed]]] = Remembered(_REMEMBERED_FILES)
         #: `None` after the log could not be read.
@@ -343,6 +347,7 @@ class Tree:
             now: UNIX seconds.
         """
         self._resolved.clear()
+        self._generation = self.resolver.keys_generation()
         named: set[int] = set()
         pushed = self.resolver.quotas.pushed()
         self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Impact.IDLE}
@@ -366,14 +371,11 @@ class Tree:
             self._update_links(self._links_naming(placed), now)
             if placed.kind is EntryKind.KEY:
                 # The files of links are looked at with the keys that their own ancestors make valid.
-                self._update_links(self._store.links_below(placed.path_id), now)
+                self._update_links_below(placed.path_id, named, now)
             return
         is_plain = effect is _Effect.APPENDED
         if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
-            # The keys that count below this directory may have changed, and with them the file that a link shows.
-            if -placed.path_id not in named:
-                named.add(-placed.path_id)
-                self._update_links(self._store.links_below(placed.path_id), now)
+            self._update_links_below(placed.path_id, named, now)
             is_plain = False
         if placed.path_id in named:
             return
@@ -384,6 +386,19 @@ class Tree:
             named.add(placed.path_id)
             self._following.pop(placed.path_id, None)
             self._update_links(self._store.links_to(placed.path_id), now)
+
+    def _update_links_below(self, path_id: int, named: set[int], now: int) -> None:
+        """Resolve the paths of the links to files below a directory again, unless the same keys count at these.
+
+        `named`: as of `_update_names`.
+        """
+        if -path_id in named or not self._store.has_links_below(path_id):
+            return
+        named.add(-path_id)
+        if self._generations.get(path_id) != self.resolver.keys_generation():
+            self._update_links(self._store.links_below(path_id), now)
+            # Another one since the transaction began: links that were resolved in between are not looked at again.
+            self._generations.keep(path_id, self._generation)
 
     def _update_links(self, todo: list[Placed], now: int) -> None:
         """Resolve the paths of hard links again, and of links to these."""
