@@ -377,6 +377,8 @@ class Resolver:
         self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
         self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
+        #: Entry -> on how many links its file depends.
+        self._levels: dict[EntryHash, int] = {}
         self._contributors: Remembered[EntryHash, tuple[Authority, Contributors]] = Remembered(_REMEMBERED)
         #: Directory, which question, and without the keys that have quotas -> the keys valid there, and the answer.
         self._below: Remembered[tuple[EntryHash, Below, bool], tuple[Authority, bool]] = Remembered(_REMEMBERED)
@@ -607,14 +609,26 @@ class Resolver:
 
     def level_of(self, target: EntryHash) -> int:
         """On how many hard links the file of an entry depends, one by way of the other, up to `MAX_LINK_HOPS`."""
-        for level in range(MAX_LINK_HOPS):
-            placed = self._store.get(target)
-            basis = None if placed is None else self._files_at(placed).forest.basis(target)
+        self._renew()
+        passed: list[EntryHash] = []
+        at = target
+        while (level := self._levels.get(at)) is None:
+            if len(passed) == MAX_LINK_HOPS:
+                # Those on the way may depend on fewer.
+                self._levels[target] = MAX_LINK_HOPS
+                return MAX_LINK_HOPS
+            passed.append(at)
+            placed = self._store.get(at)
+            basis = None if placed is None else self._files_at(placed).forest.basis(at)
             link = None if basis is None else self._store.get(basis)
             if link is None:
-                return level
-            target = EntryHash(link.entry.content)
-        return MAX_LINK_HOPS
+                level = -1
+                break
+            at = EntryHash(link.entry.content)
+        for at in reversed(passed):
+            level = min(level + 1, MAX_LINK_HOPS)
+            self._levels[at] = level
+        return level
 
     def _files_at(self, placed: Placed) -> _Files:
         """The files of the path of an entry."""
@@ -631,6 +645,7 @@ class Resolver:
         if self._version != self._store.version:
             self._version = self._store.version
             self._files.clear()
+            self._levels.clear()
             self._contributors.clear()
             self._below.clear()
 
