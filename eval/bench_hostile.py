@@ -218,6 +218,42 @@ def _revokes(victim: Victim, count: int) -> list[Entry]:
     return _chain(MALLORY, victim.web, [(Action.REVOKE, b"mallory", MALLORY.fingerprint)] * count)
 
 
+def _revokes_above_files(victim: Victim, count: int) -> list[Entry]:
+    """The same above many files, one of which has a hard link."""
+    files = [ALICE.sign(victim.web, 1, Action.WRITE, b"f%d" % number) for number in range(count // 2)]
+    return [*files, ROOT.sign(victim.web, 1, Action.LINK, b"link", files[0].hash), *_revokes(victim, count // 2)]
+
+
+def _revokes_above_links(victim: Victim, count: int) -> list[Entry]:
+    """The same above many files, each of which has a hard link."""
+    files = [ALICE.sign(victim.web, 1, Action.WRITE, b"f%d" % number) for number in range(count // 3)]
+    links = [ROOT.sign(victim.web, 1, Action.LINK, b"l%d" % number, file.hash) for number, file in enumerate(files)]
+    return [*files, *links, *_revokes(victim, count // 3)]
+
+
+def _grants_above_links(victim: Victim, count: int) -> list[Entry]:
+    """Such revokes in turn with grants of the revoked key, on a directory of its own each."""
+    files = [ALICE.sign(victim.web, 1, Action.WRITE, b"f%d" % number) for number in range(count // 5)]
+    links = [ROOT.sign(victim.web, 1, Action.LINK, b"l%d" % number, file.hash) for number, file in enumerate(files)]
+    found = [*files, *links]
+    for number, revoke in enumerate(_revokes(victim, count // 5)):
+        made = MALLORY.sign(victim.web, 1, Action.MKDIR, b"d%d" % number)
+        found += [made, MALLORY.sign(made.hash, 1, Action.GRANT, b"key", BOB.public), revoke]
+    return found
+
+
+def _versions_with_grants(victim: Victim, count: int) -> list[Entry]:
+    """Versions of a file with a hard link, each with a grant of another key behind it."""
+    found: list[Entry] = []
+    at = victim.web
+    for number in range(count // 2):
+        key = SigningKey.from_seed(number.to_bytes(32, "big"))
+        write = ALICE.sign(at, number, Action.WRITE, b"v")
+        found += [write, ALICE.sign(write.hash, 1, Action.GRANT, b"key", key.public)]
+        at = write.hash
+    return [found[0], ALICE.sign(victim.web, 1, Action.LINK, b"link", found[0].hash), *found[1:]]
+
+
 def _in_turn(victim: Victim, count: int) -> list[Entry]:
     """Grants of a key and revokes of it, each behind the last one."""
     steps = [(Action.GRANT, b"bob", BOB.public), (Action.REVOKE, b"bob", bytes(BOB.fingerprint))]
@@ -302,6 +338,10 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "files where many keys are valid": _files_of_many,
     "directories where many keys are valid": _directories_of_many,
     "revokes of a revoked key": _revokes,
+    "revokes of a revoked key above files": _revokes_above_files,
+    "revokes of a revoked key above hard links": _revokes_above_links,
+    "grants and revokes of a revoked key above hard links": _grants_above_links,
+    "versions with a grant each": _versions_with_grants,
     "grants and revokes in turn": _in_turn,
     "a directory made again": _again,
     "files over a quota": _over_quota,

@@ -360,9 +360,10 @@ class Walk:
 
     def keys_besides(self, authority: Authority) -> frozenset[Fingerprint]:
         """The keys that are valid behind any entry, and not by this authority."""
-        # Most entries share one object.
+        # Most entries share one object, which has the keys of the directory, and those granted where it begins.
         others = {id(other): other for other in self.authorities.values() if other is not authority}
-        return frozenset(key for other in others.values() for key in other.depths if not authority.allows(key))
+        granted = (grant.fingerprint for other in others.values() for grant in other.grants)
+        return frozenset(key for key in granted if not authority.allows(key))
 
     def _forward(self) -> None:
         todo: list[tuple[Placed, State, Authority]] = [(head, ABSENT, self._base) for head in self.forest.heads]

@@ -88,6 +88,9 @@ FLAT = [
     "modes of a revoked key",
     "modes of a directory of a revoked key",
     "revokes of a revoked key",
+    "revokes of a revoked key above files",
+    "revokes of a revoked key above hard links",
+    "grants and revokes of a revoked key above hard links",
     "directories of a revoked key",
 ]
 #: Entries that come one by one.
