@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from basefs.log import codecs
+from basefs.log.blocks import Block, Encoded
 from basefs.log.entries import ROOT_NAME, Action, Entry
 from basefs.log.extensions import NO_LIMIT, Extensions, Quota
-from basefs.log.hashes import HASH_SIZE, EntryHash
+from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
@@ -78,6 +80,10 @@ _SETTING: tuple[Callable[[Author], Draft], ...] = (
     lambda author: author.grant(BESIDE[:1], b"mallory", MALLORY.public),
     lambda author: author.revoke(BESIDE[:1], b"mallory", MALLORY.fingerprint),
 )
+
+
+#: A delta whose only block is here: that of the file beside.
+_DELTA = Encoded(Block(b"0").hash, codecs.ZSTD.tag, 1)
 
 
 def _chain(key: SigningKey, parent: EntryHash, steps: Iterable[tuple[Action, bytes, bytes]]) -> list[Entry]:
@@ -318,6 +324,24 @@ def _quotas(victim: Victim, count: int) -> list[Entry]:
 
 
 #: What a key holder can hang on its directory: about as many entries as it is asked for.
+def _deltas(victim: Victim, count: int) -> list[Entry]:
+    """Versions that build on a content that nobody has, each by way of the one before."""
+    nowhere = Encoded(BlockHash(bytes(HASH_SIZE)), codecs.STORED.tag, 9)
+    found = [ALICE.sign(victim.web, 0, Action.WRITE, b"d", nowhere.encode(), Extensions(9))]
+    for number in range(1, count):
+        found.append(ALICE.sign(found[-1].hash, number, Action.WRITE, b"d", _DELTA.encode(), Extensions(9)))
+    return found
+
+
+def _deltas_behind_modes(victim: Victim, count: int) -> list[Entry]:
+    """Versions that build on one file, by way of many changes of its mode."""
+    found = [ALICE.sign(victim.web, 1, Action.WRITE, b"d")]
+    for number in range(count // 2):
+        found.append(ALICE.sign(found[-1].hash, number, Action.MODE, b"d", (0o600).to_bytes(2, "big")))
+    tip, delta = found[-1].hash, _DELTA.encode()
+    return [*found, *(ALICE.sign(tip, made, Action.WRITE, b"d", delta, Extensions(9)) for made in range(count // 2))]
+
+
 SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "grants beside revokes": _grants,
     "keys that grant and revoke": _granters,
@@ -334,6 +358,8 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "forked modes of a directory": _forked_modes,
     "forked directories": _forked_directories,
     "modes of a directory of a revoked key": partial(_directory_modes, key=MALLORY),
+    "deltas on a content that nobody has": _deltas,
+    "deltas behind modes": _deltas_behind_modes,
     "versions by a key each": _signers,
     "files where many keys are valid": _files_of_many,
     "directories where many keys are valid": _directories_of_many,

@@ -6,7 +6,7 @@ section 6).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,8 +26,8 @@ KEYFRAME_AFTER = 32
 MOST_DELTAS = 64
 #: Blocks that are read while the lock is held: at most 512 KiB, about 3 ms.
 _BLOCKS_AT_ONCE = 16
-#: Deltas that are known to be complete, about 100 bytes each.
-_REMEMBERED_COMPLETE = 20_000
+#: Entries of which it is known where a walk back from them ended, about 100 bytes each.
+_REMEMBERED_ENDS = 20_000
 #: Writes of which it is known how many deltas they are behind a keyframe, about 100 bytes each.
 _REMEMBERED_DEPTHS = 10_000
 
@@ -58,6 +58,34 @@ class ContentSource(Protocol):
         """Whether all blocks of a write are here."""
 
 
+class _Trail:
+    """Walks back through the log from entry to entry.
+
+    A key holder decides how long they are and how many begin close to one another, so each walk goes on where those
+    before it ended.  That need not be the end: what has not arrived may come later.
+    """
+
+    def __init__(self, behind: Callable[[EntryHash], EntryHash | None]) -> None:
+        """`behind`: the next entry of a walk, which is always the same one; `None` at its end; raises
+        `IncompleteContent` where it cannot go on yet.
+        """
+        self._behind = behind
+        self._ends: Remembered[EntryHash, EntryHash] = Remembered(_REMEMBERED_ENDS)
+
+    def end(self, start: EntryHash) -> EntryHash:
+        """The last entry of the walk from one.  Raises as `behind`."""
+        passed: list[EntryHash] = []
+        hash = start
+        try:
+            while (next := self._ends.get(hash) or self._behind(hash)) is not None:
+                passed.append(hash)
+                hash = next
+        finally:
+            for each in passed:
+                self._ends.keep(each, hash)
+        return hash
+
+
 class Lineages:
     """The lineages of the contents of one log.  Methods need the lock unless they say otherwise."""
 
@@ -65,7 +93,8 @@ class Lineages:
         """`lock` must be one that its holder may take again."""
         self._store = store
         self._lock = lock
-        self._complete: set[EntryHash] = set()
+        self._sources = _Trail(self._before)
+        self._chains = _Trail(self._below)
         self._depths: Remembered[EntryHash, int] = Remembered(_REMEMBERED_DEPTHS)
 
     def source(self, entry: EntryHash) -> EntryHash | None:
@@ -74,25 +103,27 @@ class Lineages:
         Raises `IncompleteContent` if an entry on the way is unknown, or a revert names an entry of another path: what
         lies elsewhere cannot change this path by its arrival.
         """
-        hash = entry
-        path_id: int | None = None
-        while True:
-            placed = self._store.get(hash)
-            if placed is None:
-                raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
-            action = placed.entry.action
-            if path_id not in (None, placed.path_id):
-                raise IncompleteContent(f"entry {hash.hex()[:12]} is not a revision of the path that a revert names")
-            path_id = None
-            if action is Action.WRITE:
-                return hash
-            if action in (Action.REVERT, Action.LINK):
-                path_id = placed.path_id if action is Action.REVERT else None
-                hash = EntryHash(placed.entry.content)
-            elif action in KEEPING_ACTIONS:
-                hash = placed.entry.parent
-            else:
-                return None
+        end = self._sources.end(entry)
+        return end if self._known(end).entry.action is Action.WRITE else None
+
+    def _known(self, hash: EntryHash) -> Placed:
+        placed = self._store.get(hash)
+        if placed is None:
+            raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
+        return placed
+
+    def _before(self, hash: EntryHash) -> EntryHash | None:
+        """The entry whose content that of another one is, `None` for a write and where there is no file."""
+        placed = self._known(hash)
+        entry = placed.entry
+        if entry.action in KEEPING_ACTIONS:
+            return entry.parent
+        if entry.action not in (Action.REVERT, Action.LINK):
+            return None
+        named = self._known(EntryHash(entry.content))
+        if entry.action is Action.REVERT and named.path_id != placed.path_id:
+            raise IncompleteContent(f"entry {hash.hex()[:12]} is a revert to another path")
+        return named.entry.hash
 
     def base(self, write: Placed) -> EntryHash | None:
         """The write entry on which a write builds, `None` where there is none.  Raises as `source`."""
@@ -100,24 +131,18 @@ class Lineages:
 
     def is_complete(self, write: Placed) -> bool:
         """Whether a write entry is complete, and all that its content builds on."""
-        visited: list[EntryHash] = []
-        current: Placed | None = write
-        while current is not None and current.entry.hash not in self._complete:
-            if not self._store.is_complete(current.entry.hash):
-                return False
-            if current.kind is not EntryKind.SUCCESSOR or is_keyframe(current.entry):
-                # It builds on nothing, which is quick to find out again.
-                break
-            visited.append(current.entry.hash)
-            try:
-                base = self.base(current)
-            except IncompleteContent:
-                return False
-            current = None if base is None else self._store.get(base)
-        if len(self._complete) > _REMEMBERED_COMPLETE:
-            self._complete.clear()
-        self._complete.update(visited)
+        try:
+            self._chains.end(write.entry.hash)
+        except IncompleteContent:
+            return False
         return True
+
+    def _below(self, hash: EntryHash) -> EntryHash | None:
+        """The write on which one that is complete builds."""
+        if not self._store.is_complete(hash):
+            raise IncompleteContent(f"blocks of {hash.hex()[:12]} have not arrived yet")
+        write = self._store.get(hash)
+        return None if write is None or is_keyframe(write.entry) else self.base(write)
 
     def lacking(self, write: EntryHash) -> set[EntryHash]:
         """The writes that are not complete of those without which the content of a write entry cannot be read, as far

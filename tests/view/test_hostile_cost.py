@@ -92,6 +92,8 @@ FLAT = [
     "revokes of a revoked key above hard links",
     "grants and revokes of a revoked key above hard links",
     "directories of a revoked key",
+    "deltas on a content that nobody has",
+    "deltas behind modes",
 ]
 #: Entries that come one by one.
 MORE = 9
