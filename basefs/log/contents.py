@@ -146,14 +146,17 @@ class Contents:
 
     def _follow(self, write: EntryHash, steps: list[_Step], content: Content) -> Content:
         """Decode a content, from what `_steps` has found."""
-        for step in reversed(steps):
-            before = content
-            try:
-                content = self._decode(step, before)
-            except InvalidEntry as error:
-                raise self._refuse(write, error) from None
-            finally:
-                before.close()
+        try:
+            _check_sizes(steps, content.size)
+            for step in reversed(steps):
+                before = content
+                try:
+                    content = self._decode(step, before)
+                finally:
+                    before.close()
+        except InvalidEntry as error:
+            content.close()
+            raise self._refuse(write, error) from None
         if steps and isinstance(content, BytesContent):
             self.cache.put(write, content.whole(), on_disk=len(steps) > MIN_CACHED_DELTAS)
         return content
@@ -233,7 +236,6 @@ class Contents:
     def _decode(self, step: _Step, before: Content) -> Content:
         if step.encoded is None:
             return BytesContent(b"")
-        codecs.check(step.encoded.codec, step.encoded.length, before.size, step.size)
         if step.size > LARGE_CONTENT and step.keyframe:
             content = codecs.decode_pieces(step.encoded.codec, step.pieces, step.size)
             return self.cache.write_file(step.write, content, step.size)
@@ -250,6 +252,17 @@ class Contents:
     def close(self) -> None:
         """Release the cache."""
         self.cache.close()
+
+
+def _check_sizes(steps: list[_Step], size: int) -> None:
+    """Raise `InvalidEntry` for steps that nobody decodes, before any of them takes time or room.
+
+    `size`: bytes of the content on which the oldest builds.
+    """
+    for step in reversed(steps):
+        if step.encoded is not None:
+            codecs.check(step.encoded.codec, step.encoded.length, size, step.size)
+        size = step.size
 
 
 class LoggedContent(Content):

@@ -323,6 +323,18 @@ def test_a_delta_that_unpacks_to_too_much_is_not_unpacked(replica: Replica) -> N
         replica.read(F)
 
 
+@pytest.mark.logs("cannot be read")
+@pytest.mark.parametrize("tag", [codecs.ZSTD.tag, codecs.BSDIFF.tag])
+def test_what_a_delta_cannot_build_on_is_not_unpacked_for_it(replica: Replica, tag: int) -> None:
+    """A small file behind one of many gigabytes, which takes three blocks."""
+    large, blocks = over_and_over(replica, 400)
+    small, delta = save(replica, b"rubbish", 7, tag, parent=large.hash)
+    assert replica.apply([large, small], [*blocks, *delta]).entries == (large, small)
+    with pytest.raises(UnreadableContent, match="too large"):
+        replica.read(F)
+    assert not list(replica.directory.glob("cache.db.d/*")), "nothing was written for it"
+
+
 # -- deltas -----------------------------------------------------------------------------------------------------------
 
 
