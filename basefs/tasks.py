@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel tasks, and wait for their end; their exceptions are ignored."""
+async def cancel(tasks: Sequence[asyncio.Future[Any]]) -> list[Any]:
+    """Cancel tasks, and wait for their end; returns what became of each: its result, or its exception."""
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def first_of(*coroutines: Coroutine[Any, Any, Any]) -> Any:

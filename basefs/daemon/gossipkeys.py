@@ -33,7 +33,7 @@ from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.sync.net.keys import exchange_keys
 from basefs.sync.net.service import SyncService
-from basefs.tasks import within
+from basefs.tasks import cancel, within
 
 log = logging.getLogger(__name__)
 
@@ -174,9 +174,7 @@ class GossipKeys:
         asked = [asyncio.ensure_future(self._meet(address)) for address in self._named()[:3]]
         if asked:
             await asyncio.wait(asked, timeout=3.0)
-        for task in asked:
-            task.cancel()
-        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        for outcome in await cancel(asked):
             if isinstance(outcome, OSError):
                 log.error("cannot keep the gossip key: %s", outcome)
 

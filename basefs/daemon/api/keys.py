@@ -131,7 +131,9 @@ class KeyServices:
     def revoke(self, request: RevokeKey) -> RevokeOutcome:
         """See `RevokeKey`."""
         path = parse(request.path)
-        grant = self._find(path, request.key)
+        grant = self._find(request.key, path)
+        if self._replica.is_root_key(grant.fingerprint):
+            raise NotPermitted("the root key cannot be revoked")
         name, fingerprint = grant.entry.name, grant.fingerprint
         plan = self._carry_out(
             lambda author: author.key_holder.revoke(path, name, fingerprint, discard=request.discard),
@@ -157,25 +159,13 @@ class KeyServices:
         """See `RecoverRootKey`."""
         key = signing_key(request.signer)
         shares = [Share.parse(line) for line in request.shares]
-        dropped = [self._named(text) for text in request.drop]
+        dropped = [self._find(text).fingerprint for text in request.drop]
 
         def make(author: Author) -> GrantPlan:
             recovery = assemble(author.key_holder.recoveries(), key.public, shares)
             return author.key_holder.recover(b"root", recovery, dropped, discard=request.discard)
 
         return self._carry_out(make, request.dry_run, request.signer)
-
-    def _named(self, key: str) -> Fingerprint:
-        """The key with a name, or the beginning of a fingerprint, of all that are granted."""
-        granted = self._replica.plan(lambda author: author.past.grants())
-        granted = [one for one in granted if one.standing in ("valid", "reads")]
-        found = {one.fingerprint for one in granted if _is_called(one, key)}
-        if not found:
-            near = suggestion(key, (one.entry.name.decode("utf-8", "replace") for one in granted))
-            raise NotFound(f"no key {key} is granted{near}: 'basefs keys {self._replica.name}' lists the keys")
-        if len(found) > 1:
-            raise UsageError(f"more than one key is named {key}: give the fingerprint")
-        return found.pop()
 
     def _carry_out(
         self,
@@ -203,19 +193,17 @@ class KeyServices:
         """Those of a closed filesystem."""
         return None if self._replica.is_open else self._replica.membership()
 
-    def _find(self, path: Path, key: str) -> GrantRecord:
+    def _find(self, key: str, path: Path | None = None) -> GrantRecord:
+        """A grant of the key with a name, or with the beginning of a fingerprint, at a path or (`None`) anywhere."""
         granted = self._replica.plan(lambda author: author.past.grants())
-        here = [one for one in granted if one.path == path and one.standing in ("valid", "reads")]
+        here = [one for one in granted if path in (None, one.path) and one.standing in ("valid", "reads")]
         found = [one for one in here if _is_called(one, key)]
+        at = "" if path is None else f" at {display(path)}"
         if not found:
             near = suggestion(key, (one.entry.name.decode("utf-8", "replace") for one in here))
-            raise NotFound(
-                f"no key {key} is granted at {display(path)}{near}: 'basefs keys {self._replica.name}' lists the keys"
-            )
+            raise NotFound(f"no key {key} is granted{at}{near}: 'basefs keys {self._replica.name}' lists the keys")
         if len({one.fingerprint for one in found}) > 1:
-            raise UsageError(f"more than one key is named {key} at {display(path)}: give the fingerprint")
-        if self._replica.is_root_key(found[0].fingerprint):
-            raise NotPermitted("the root key cannot be revoked")
+            raise UsageError(f"more than one key is named {key}{at}: give the fingerprint")
         return found[0]
 
 

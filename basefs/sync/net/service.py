@@ -28,6 +28,7 @@ from basefs.sync.net.transport import Session, SessionContext, hang_up, patience
 from basefs.sync.session.recent import Recent
 from basefs.sync.session.result import Reason, Result
 from basefs.sync.session.states import Phase, Role
+from basefs.tasks import cancel
 
 log = logging.getLogger(__name__)
 
@@ -421,9 +422,7 @@ class SyncService:
         if not tasks:
             return
         await asyncio.wait(tasks, timeout=ANSWER_SECONDS)
-        for task in tasks:
-            task.cancel()
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        for outcome in await cancel(tasks):
             if isinstance(outcome, Exception):
                 log.error("cannot request the log of a peer", exc_info=outcome)
 
