@@ -23,9 +23,6 @@ from basefs.view.past import GrantRecord
 
 log = logging.getLogger(__name__)
 
-#: Seconds between checks for other changes: removing a directory also ends the grants on it.
-_LOOK_SECONDS = 10.0
-
 
 def key_to_ask_for(granted: Iterable[GrantRecord], keys: Sequence[SigningKey]) -> bytes | None:
     """The first key of this node (raw public bytes) if none of its keys is granted, else `None`."""
@@ -52,11 +49,11 @@ async def keep_asking(replica: Replica, gossip: Gossip) -> None:
     looks = Looks(replica)
     seen: Digest | None = None
     told = gossip.requested_key
-    pause = _LOOK_SECONDS
+    has_failed = False
 
     async def look() -> None:
-        nonlocal seen, told, pause
-        pause, digest = _LOOK_SECONDS, replica.digest()
+        nonlocal seen, told, has_failed
+        has_failed, digest = False, replica.digest()
         if digest == seen:
             return
         public = await looks.look(lambda: asked_key(replica))
@@ -65,12 +62,13 @@ async def keep_asking(replica: Replica, gossip: Gossip) -> None:
                 await gossip.ask(public)
             except AgentError as error:
                 log.debug("cannot tell the members whether this node asks to write: %s", error)
-                pause = 1.0
+                has_failed = True
                 return
             told = public
         seen = digest
 
-    await repeat("find out whether this node may write", look, lambda: looks.wait(pause))
+    # Also for other changes than of grants: removing a directory ends those on it.
+    await repeat("find out whether this node may write", look, lambda: looks.wait(1.0 if has_failed else 10.0))
 
 
 async def believed(gossip: Gossip, sync: SyncService, *, is_open: bool) -> list[Ask]:

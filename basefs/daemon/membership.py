@@ -17,10 +17,6 @@ from basefs.sync.net.tls import Credentials
 
 log = logging.getLogger(__name__)
 
-#: Seconds between checks for other changes: removing a directory also ends the grants on it.  A revoke ends
-#: sessions within 2 s of its arrival, at once as a rule.
-_LOOK_SECONDS = 1.0
-
 
 class Membership:
     """The members of a closed filesystem, and the key by which this node is one."""
@@ -75,7 +71,9 @@ class Membership:
             await on_change()
             self._seen = None if looks.is_hurried else digest
 
-        await repeat("find out who is a member", look, lambda: looks.wait(_LOOK_SECONDS, _LOOK_SECONDS))
+        # Also for other changes: removing a directory ends the grants on it.  A revoke ends sessions within 2 s of its
+        # arrival, at once as a rule.
+        await repeat("find out who is a member", look, lambda: looks.wait(1.0, 1.0))
 
     def _report(self) -> None:
         """Log which sponsors have let in too many keys, once for each sponsor."""

@@ -8,16 +8,13 @@ from typing import Any
 
 import click
 
-from basefs.daemon.api.messages import ContentPiece, GetVersion, ReadContents, Version, encode
+from basefs.daemon.api.messages import ContentPiece, GetVersion, ReadContents, encode
 from basefs.daemon.config import Home
 from basefs.errors import IncompleteContent, IsADirectory, NotPermitted
 from basefs.management.output import SHORT, examples, json_option, print_json
 from basefs.management.session import ask
 from basefs.management.target import parse_target
 from basefs.management.times import parse_moment
-
-#: Bytes that are fetched at a time.
-_PIECE = 4 * 1024 * 1024
 
 
 @click.command(
@@ -45,7 +42,9 @@ def cat(target: str, moment: str | None, as_json: bool) -> None:
         raise IsADirectory(f"{path} is a directory: 'basefs show -l {target}' lists it")
     if version.target is not None:
         raise NotPermitted(f"{path} is a symbolic link to {version.target}")
-    pieces = (_piece(home, parsed.name, version, offset) for offset in range(0, version.size, _PIECE))
+    size, entry = 4 * 1024 * 1024, version.content or version.entry
+    wanted = (ContentPiece(entry, offset, size) for offset in range(0, version.size, size))
+    pieces = (_fetch(home, parsed.name, piece) for piece in wanted)
     if as_json:
         content: Any = base64.b64encode(b"".join(pieces)).decode()
         print_json({"path": path, **encode(version), "base64": content})
@@ -54,9 +53,10 @@ def cat(target: str, moment: str | None, as_json: bool) -> None:
         sys.stdout.buffer.write(piece)
 
 
-def _piece(home: Home, name: str, version: Version, offset: int) -> bytes:
-    entry = version.content or version.entry
-    (piece,) = ask(home, name, ReadContents([ContentPiece(entry, offset, _PIECE)]))
+def _fetch(home: Home, name: str, wanted: ContentPiece) -> bytes:
+    (piece,) = ask(home, name, ReadContents([wanted]))
     if piece is None:
-        raise IncompleteContent(f"the content of {entry[:SHORT]} has not arrived yet: 'basefs blocks {name}' says more")
+        raise IncompleteContent(
+            f"the content of {wanted.entry[:SHORT]} has not arrived yet: 'basefs blocks {name}' says more"
+        )
     return piece

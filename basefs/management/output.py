@@ -22,13 +22,10 @@ from basefs.path import escaped
 SHORT = 12
 #: In front of what goes on in the next line.
 _INDENT = " " * 4
-#: Columns of a terminal that does not say how wide it is, and of anything else.
-_COLUMNS = 80
 #: What no line ends in, so that it can be copied: words in quotes, and commands in the middle of a sentence.
 _TOGETHER = re.compile(r"(?<![^\s(])'[^']+'(?!\w)|\bbasefs [a-z].*?(?=[;,')]| \(| and | or |$)")
 #: Stands for a space in it; no printable text has it.
 _SPACE = "\0"
-_KILO = 1000
 #: Seconds -> the unit that is used from there on.
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -152,9 +149,10 @@ def terminal_columns(*, err: bool = False) -> int:
     told = os.environ.get("COLUMNS", "")
     if told.isdecimal() and int(told):
         return int(told)
+    columns = 0
     with contextlib.suppress(OSError, ValueError):
-        return os.get_terminal_size((sys.stderr if err else sys.stdout).fileno()).columns or _COLUMNS
-    return _COLUMNS
+        columns = os.get_terminal_size((sys.stderr if err else sys.stdout).fileno()).columns
+    return columns or 80
 
 
 def _width(text: str) -> int:
@@ -198,11 +196,11 @@ def moment(seconds: float) -> str:
 
 def size(count: float) -> str:
     """Bytes, in powers of 1000: `17 B`, `1.2 MB`."""
-    if count < _KILO:
+    if count < 1000:
         return f"{int(count)} B"
     unit = 0
     # Not 1000.0 kB, as rounding would make of 999 999 bytes.
-    while (count := count / _KILO) >= _KILO - 0.05:
+    while (count := count / 1000) >= 999.95:
         unit += 1
     return f"{count:.1f} {'kMGTPE'[unit]}B"
 

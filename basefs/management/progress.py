@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 from basefs.management.output import printable, size, terminal_columns
-
-#: Seconds between two texts.
-_INTERVAL = 0.1
 
 
 @contextlib.contextmanager
@@ -19,12 +17,12 @@ def progress_line() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda text: None
         return
-    last = -_INTERVAL
+    last = -math.inf
 
     def show(text: str) -> None:
         nonlocal last
         now = time.monotonic()
-        if now >= last + _INTERVAL:
+        if now >= last + 0.1:
             last = now
             sys.stderr.write(f"\r{printable(text)[: terminal_columns(err=True) - 1]}\x1b[K")
             sys.stderr.flush()
@@ -75,4 +73,4 @@ def transfer_bar(title: str, total: int | None) -> Iterator[Callable[..., None]]
 
 
 def _since(begin: float) -> float:
-    return max(time.monotonic() - begin, _INTERVAL)
+    return max(time.monotonic() - begin, 0.1)

@@ -34,9 +34,6 @@ from basefs.management.output import (
 )
 from basefs.management.target import parse_name
 
-#: Of the text behind the severity.
-_INDENT = " " * 9
-
 
 @click.command(epilog=examples("basefs doctor", "basefs doctor etc", "basefs doctor etc -b 10.0.0.2:18400"))
 @click.argument("target", metavar="[NAME]", required=False)
@@ -80,8 +77,7 @@ def _print(found: list[Diagnosis]) -> None:
     # One below the other: a command that is wrapped inside a table cannot be copied.
     for one in found:
         colour = "red" if one.severity is Severity.PROBLEM else "yellow"
-        what = wrapped(printable(f"{one.subject}: {one.what}"), _INDENT)
-        remedy = wrapped(printable(one.remedy), _INDENT)
+        what, remedy = (wrapped(printable(text), " " * 9) for text in (f"{one.subject}: {one.what}", one.remedy))
         severity = one.severity.value
         click.echo(coloured(severity, fg=colour, bold=True) + "\n".join([*what, *remedy])[len(severity) :])
 
