@@ -19,7 +19,7 @@ from pathlib import Path
 
 from basefs.log import codecs
 from basefs.log.blocks import Block, Encoded
-from basefs.log.entries import ROOT_NAME, Action, Entry
+from basefs.log.entries import FIRST_ANNOTATION, ROOT_NAME, Action, Entry
 from basefs.log.extensions import NO_LIMIT, Extensions, Quota
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import SigningKey
@@ -92,6 +92,11 @@ def _chain(key: SigningKey, parent: EntryHash, steps: Iterable[tuple[Action, byt
     for action, name, content in steps:
         found.append(key.sign(found[-1].hash if found else parent, len(found), action, name, content))
     return found
+
+
+def _annotations(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
+    """Annotations behind a directory."""
+    return [key.sign(victim.web, number, Action(FIRST_ANNOTATION), b"") for number in range(count)]
 
 
 def _grants(victim: Victim, count: int) -> list[Entry]:
@@ -343,6 +348,8 @@ def _deltas_behind_modes(victim: Victim, count: int) -> list[Entry]:
 
 
 SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
+    "annotations": _annotations,
+    "annotations of a revoked key": partial(_annotations, key=MALLORY),
     "grants beside revokes": _grants,
     "keys that grant and revoke": _granters,
     "directories of a revoked key": _directories,

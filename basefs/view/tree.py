@@ -430,6 +430,8 @@ class Tree:
 
     def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
         """Resolve the path of an entry again, unless the entry counts for nothing."""
+        if placed.kind is EntryKind.ANNOTATION:
+            return _Effect.NONE
         is_idle = is_new and placed.entry.hash in self._idle
         if placed.path_id == ROOT_PATH_ID:
             return self._refresh_root(is_idle=is_idle)

@@ -80,6 +80,8 @@ def test_keys_and_directories_take_no_memory_for_each_pair_of_them(tmp_path: pat
 
 #: The shapes of which each entry costs what it would cost alone.
 FLAT = [
+    "annotations",
+    "annotations of a revoked key",
     "reverts to reverts",
     "reverts to reverts of a revoked key",
     "branches",
