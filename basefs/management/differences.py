@@ -13,6 +13,7 @@ from typing import Any
 
 from basefs.daemon.api.messages import ContentPiece, PathVersions, ReadContents, Version, encode
 from basefs.daemon.config import Home
+from basefs.errors import UnreadableContent
 from basefs.management.output import SHORT, coloured, printable, size
 from basefs.management.session import ask
 
@@ -30,7 +31,7 @@ class PathDifference:
     Attributes:
         versions: the two.
         diff: the lines of a unified diff, without the names; empty where the contents are equal.
-        lines: whether the contents were compared by lines: they are text, not too large, and here.
+        lines: whether the contents were compared by lines: they are text, not too large, and can be read here.
         incomplete: whether blocks of a content have not arrived yet.
     """
 
@@ -112,9 +113,18 @@ def differences(home: Home, name: str, found: Sequence[PathVersions]) -> Iterato
     for start in range(0, len(found), _BATCH):
         some = found[start : start + _BATCH]
         pieces = list({piece for versions in some for piece in _pieces(versions)})
-        contents = ask(home, name, ReadContents(pieces)) if pieces else []
-        fetched = dict(zip(pieces, contents, strict=True))
+        fetched = _fetch(home, name, pieces)
         yield from (_compare(versions, fetched) for versions in some)
+
+
+def _fetch(home: Home, name: str, pieces: list[ContentPiece]) -> dict[ContentPiece, bytes | None]:
+    """Contents, `None` where blocks have not arrived yet; without those that cannot be read."""
+    try:
+        return dict(zip(pieces, ask(home, name, ReadContents(pieces)), strict=True)) if pieces else {}
+    except UnreadableContent:
+        # One such file must not hide what has become of the others.
+        alone = [_fetch(home, name, [piece]) for piece in pieces] if len(pieces) > 1 else []
+        return {piece: content for fetched in alone for piece, content in fetched.items()}
 
 
 def _compare(versions: PathVersions, fetched: Mapping[ContentPiece, bytes | None]) -> PathDifference:
@@ -149,7 +159,7 @@ def _piece(file: Version) -> ContentPiece:
 
 
 def _lines(version: Version | None, fetched: Mapping[ContentPiece, bytes | None]) -> list[str] | None:
-    """The lines of a file, none of anything else; `None` if it is no text, too large, or not here yet."""
+    """The lines of a file, none of anything else; `None` if it is no text, too large, not here yet or unreadable."""
     if version is None or version.content is None:
         return []
     content = fetched.get(_piece(version))

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from basefs.daemon.keyfiles import default_keys
+from basefs.log import codecs
+from basefs.log.entries import Action
+from basefs.log.extensions import Extensions
 from basefs.management.differences import MOST_COMPARED
 from basefs.management.output import moment
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
-from tests.support.helpers import copy_replica, noise, path
+from tests.support.helpers import copy_replica, in_blocks, noise, path
 from tests.support.node import Node
 
 
@@ -233,6 +236,24 @@ def test_the_lack_of_a_last_newline_is_a_line_of_its_own_on_a_terminal(node: Nod
         replica.commit(lambda author: author.write(path("/f"), b"one\ntwo"))
     shown = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal(node, "diff", "conf:/f")).splitlines()
     assert shown[-2:] == ["+two", "\\ No newline at end of file"]
+
+
+@pytest.mark.logs("cannot be read")
+def test_a_content_that_cannot_be_read_ends_no_list(conf: Cli) -> None:
+    """As a key holder may sign one."""
+    named, blocks = in_blocks(b"rubbish", codecs.ZLIB.tag)
+    (key,) = default_keys(conf.home)
+    with conf.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/f"), b"first\n"))
+        replica.commit(lambda author: author.write(path("/g"), b"one\n"))
+        first = replica.attributes(path("/f")).entry
+        bad = key.sign(first, 1, Action.WRITE, b"f", named, Extensions(9))
+        assert replica.apply([bad], blocks).entries == (bad,)
+        replica.commit(lambda author: author.write(path("/g"), b"two\n"))
+    shown = conf("diff", "conf:/", first.hex())
+    assert "the contents are not compared by lines: 6 B -> 9 B" in shown and "+two" in shown
+    assert "+first" in conf("log", "conf:/f", "-p")
+    assert "cannot be read" in conf.fails("cat", "conf:/f")
 
 
 @pytest.fixture
