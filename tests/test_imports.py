@@ -24,7 +24,7 @@ ALLOWED = {
     "sync": {"errors", "path", "tasks", "log"},
     "gossip": {"errors", "durable", "tasks"},
     "fs": {"errors", "path", "durable", "tasks", "log", "view", "replica"},
-    "replication": {"errors", "path", "log", "replica", "sync", "gossip"},
+    "replication": {"errors", "path", "tasks", "log", "replica", "sync", "gossip"},
     "daemon": {"errors", "path", "durable", "tasks", "log", "view", "replica", "sync", "gossip", "fs", "replication"},
     "management": {"errors", "path", "durable", "tasks", "daemon"},
     "__main__": {"management"},

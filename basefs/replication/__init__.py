@@ -4,5 +4,5 @@
 received change is sent by `push` over open sessions; `announcing` adds `gossip` or an `announcement` where no `peer`
 confirms it.  A `pull` fetches the rest: `scheduler` decides on it.
 
-Imports errors, path, log, replica, sync and gossip.
+Imports errors, path, tasks, log, replica, sync and gossip.
 """
