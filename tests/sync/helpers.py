@@ -94,9 +94,12 @@ def noticed(core: SyncProtocol, notice: Notice) -> bool:
 
 
 def work(core: SyncProtocol) -> None:
-    """A slice of work, and what it gives to the log."""
+    """A slice of work, and what it gives to the log; what has come behind that is looked at first."""
     write = core.work()
     while write is not None:
+        prepare = core.look_ahead()
+        if prepare is not None:
+            prepare()
         write = core.work(write())
 
 

@@ -568,6 +568,38 @@ class SlowLog:
         return self._log.add(entries, blocks, peer=peer)
 
 
+class Ahead(MemoryLog):
+    """A log that takes its first large batch once it was asked to prepare the next one."""
+
+    def __init__(self, identity):
+        super().__init__(identity)
+        self.prepared, self.threads = threading.Event(), set()
+
+    def add(self, entries, blocks, *, peer=""):
+        if len(entries) == DEFAULT_LIMITS.batch:
+            self.threads.add(threading.current_thread())
+            assert self.prepared.wait(DEADLINE / 4), "the next batch waits for this one"
+        return super().add(entries, blocks, peer=peer)
+
+    def prepare(self, entries):
+        self.threads.add(threading.current_thread())
+        self.prepared.set()
+
+
+def test_the_next_batch_is_prepared_while_the_log_takes_one():
+    log = Ahead(ROOT.hash)
+
+    async def main():
+        full = filled(4 * DEFAULT_LIMITS.batch)
+        async with serving(full) as server:
+            result = await sync_with(log, HOST, server.port)
+        assert result.equal
+        assert log.root_hash() == full.root_hash()
+        assert len(log.threads) > 1 and threading.current_thread() not in log.threads
+
+    run(main())
+
+
 class Threads(MemoryLog):
     """A log that remembers which threads have added entries to it."""
 
