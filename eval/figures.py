@@ -441,6 +441,7 @@ TABLES: Mapping[str, Table | Targets | Growth] = {
             "apply 1/s": "apply 1/s:.0f",
             "apply / verify (least to most)": spread("apply/verify"),
             "apply / OpenSSL (least to most)": spread("apply/OpenSSL"),
+            "the same on the clock": spread("apply/OpenSSL wall"),
             "us an entry": "us an entry:.0f",
             "verify, s on the clock": "verify wall s:.3g",
             "apply, s on the clock": "apply wall s:.3g",

@@ -29,7 +29,7 @@ def test_the_log(tmp_path: Path) -> None:
     assert [row["entries"] for row in (empty, *rows)] == ["0", "100", "400"]
     assert all(row["rounds"] == "2" and float(row["daemon MiB"]) > 10 for row in (empty, *rows))
     for row in rows:
-        for share in ("apply/verify", "apply/OpenSSL"):
+        for share in ("apply/verify", "apply/OpenSSL", "apply/OpenSSL wall"):
             assert 0 < float(row[f"{share} least"]) <= float(row[share]) <= float(row[f"{share} most"])
         assert 0 < float(row["mount s"]) < float(row["first read s"])
         assert int(row["live files"]) > 10
