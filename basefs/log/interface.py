@@ -71,7 +71,7 @@ class AddResult:
         strays: how many of them are blocks of no content that is known.  A log may keep those for a while instead.
         ungranted: how many of them are entries of a key that is granted nowhere, as far as is known here: they may have
             overtaken the grant.
-        unsupported: how many of them are entries that a later version may accept.
+        unsupported: how many of them are entries of keys of this log that a later version may accept.
     """
 
     accepted: int

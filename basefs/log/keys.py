@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 
 from basefs.durable import write_file
 from basefs.errors import Exists, InvalidEntry, StoreError, UsageError
-from basefs.log.ed25519 import PUBLIC_KEY_SIZE, is_signed, is_sound
+from basefs.log.ed25519 import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, is_signed, is_sound
 from basefs.log.entries import DOMAIN, Action, Entry, check_fields, signed_part
 from basefs.log.extensions import NO_EXTENSIONS, Extensions
 from basefs.log.hashes import EntryHash, Fingerprint, sha224
@@ -47,6 +47,12 @@ def verify(entry: Entry, public: bytes, root: Entry | None = None) -> None:
         raise InvalidEntry(f"entry {entry.hash.hex()[:12]} grants or admits something that is not an Ed25519 key")
     if entry.extensions.recovery_keys is not None:
         check_keys(entry.extensions.recovery_keys, public)
+
+
+def is_signed_by(public: bytes, encoded: bytes) -> bool:
+    """Whether a raw public key has signed an encoded entry, which this version may be unable to decode."""
+    signed, signature = encoded[:-SIGNATURE_SIZE], encoded[-SIGNATURE_SIZE:]
+    return is_sound(public) and is_signed(DOMAIN + signed, signature, public)
 
 
 _NO_ED25519 = "OpenSSL of this machine takes no Ed25519 keys, and BaseFS has no others: a FIPS policy may forbid them"

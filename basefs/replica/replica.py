@@ -43,12 +43,12 @@ from basefs.log.cache import ContentCache
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder, NotEncoded
-from basefs.log.entries import Action, Entry, hash_of
+from basefs.log.entries import Action, Entry, hash_of, signer_of
 from basefs.log.guard import Guard
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.intake import Delivery, Intake, Newcomer
 from basefs.log.interface import AddResult, Digest, Listing
-from basefs.log.keys import SigningKey
+from basefs.log.keys import SigningKey, is_signed_by
 from basefs.log.missing import Incomplete
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
@@ -627,7 +627,7 @@ class Replica:
         verified: dict[EntryHash, tuple[bytes, bytes]] = {}
         pieces: list[Block] = []
         rejected: list[str] = []
-        unsupported = 0
+        later: list[bytes] = []
         # Before they are decoded, which costs more: a peer that sends known entries again and again should cost little.
         hashes = [hash_of(raw) for raw in entries]
         known, seen = self._known(hashes)
@@ -644,7 +644,8 @@ class Replica:
                 decoded.append(Entry.decode(raw, hash))
             except InvalidEntry as error:
                 rejected.append(str(error))
-                unsupported += isinstance(error, UnsupportedEntry)
+                if isinstance(error, UnsupportedEntry):
+                    later.append(raw)
         for raw in blocks:
             try:
                 pieces.append(Block.decode(raw))
@@ -653,13 +654,14 @@ class Replica:
         delivery = Delivery.of(decoded, pieces, peer, seen)
         delivery.verified.update(verified)
         applied = self._apply(delivery, everything=everything)
+        keys = list(map(self._key_of, later))
         return AddResult(
             accepted=len(applied.entries) + applied.new_blocks,
             missing_parents=applied.missing_parents,
             lacks_blocks=applied.lacks_blocks,
             rejected=(*rejected, *applied.rejected),
-            ungranted=applied.ungranted,
-            unsupported=unsupported,
+            ungranted=applied.ungranted + keys.count(None),
+            unsupported=sum(key is not None and is_signed_by(key, raw) for key, raw in zip(keys, later, strict=True)),
         )
 
     def prepare(self, entries: Sequence[bytes]) -> None:
@@ -681,6 +683,11 @@ class Replica:
         for raw, (entry, public), error in zip(found, signed, find_wrong(signed), strict=True):
             if public is not None and error is None:
                 self._prepared.keep(raw, (entry, public))
+
+    def _key_of(self, encoded: bytes) -> bytes | None:
+        """The raw public key that has signed an encoded entry, as it says; `None` if no grant here names it."""
+        with self._lock:
+            return self._store.granted.key(signer_of(encoded))
 
     def totals(self) -> dict[str, int]:
         """Sizes, for people: entries, blocks, orphans, bytes on disk."""

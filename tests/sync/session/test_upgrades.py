@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 import pytest
@@ -16,8 +17,8 @@ from basefs.log.extensions import Extensions
 from basefs.log.hashes import SUM_MASK, addend
 from basefs.path import Path
 from basefs.replica.replica import Replica
-from basefs.sync.session.result import Reason, Result
-from tests.support.helpers import BIRTH, ROOT_KEY, genesis, in_blocks, make_replica, path
+from basefs.sync.session.result import MAX_UNGRANTED, Reason, Result
+from tests.support.helpers import BIRTH, ROOT_KEY, STRANGER, genesis, in_blocks, make_replica, path
 from tests.support.memory import MemoryLog
 from tests.sync.helpers import Pair
 
@@ -124,3 +125,18 @@ def test_after_the_upgrade_it_is_one_log(this: Replica, tmp_path: FilePath) -> N
     result = meet(this, later, calls=True)
     assert result.equal and not result.counters.refusal
     assert this.read(path("/f")) == b"text"
+
+
+@pytest.mark.parametrize("forged", [True, False])
+def test_what_no_key_of_the_log_has_signed_is_no_entry_of_a_later_version(this: Replica, forged: bool) -> None:
+    """Anybody could send any number of it, and nobody would be to blame."""
+    later = LaterLog()
+    for number in range(MAX_UNGRANTED + 1):
+        signer = ROOT_KEY if forged else STRANGER
+        entry = signer.sign(
+            later.born[0].hash, number, Action.MKDIR, b"%d" % number, extensions=Extensions(unknown=(EVEN,))
+        )
+        later._take(replace(entry, signature=bytes(64)) if forged else entry)
+    result, _ = Pair(this, later).run()
+    assert result.offends and "extension 200" in result.counters.refusal
+    assert {names for names, _ in this.live_paths()} == {()}
