@@ -6,10 +6,11 @@ import difflib
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 from basefs.daemon.api.messages import ContentPiece, PathVersions, ReadContents, Version, encode
 from basefs.daemon.config import Home
@@ -19,6 +20,8 @@ from basefs.management.session import ask
 
 #: Bytes of a file up to which its lines are compared: a diff takes long for more.
 MOST_COMPARED = 1024 * 1024
+#: Steps of comparing two contents, about two seconds: the writer of a file decides how many it takes.
+_MOST_STEPS = 10_000_000
 #: Contents that are fetched at a time, twice this many versions of `MOST_COMPARED` bytes at the most.
 _BATCH = 8
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -31,7 +34,7 @@ class PathDifference:
     Attributes:
         versions: the two.
         diff: the lines of a unified diff, without the names; empty where the contents are equal.
-        lines: whether the contents were compared by lines: they are text, not too large, and can be read here.
+        lines: whether the contents were compared by lines: they are text, can be read here, and it does not take long.
         incomplete: whether blocks of a content have not arrived yet.
     """
 
@@ -134,8 +137,42 @@ def _compare(versions: PathVersions, fetched: Mapping[ContentPiece, bytes | None
     if before is None or after is None:
         incomplete = any(fetched.get(piece, b"") is None for piece in _pieces(versions))
         return PathDifference(versions, (), lines=False, incomplete=incomplete)
-    lines = list(difflib.unified_diff(before, after))[2:]
+    try:
+        lines = list(difflib.unified_diff(_Metered(before, after), after))[2:]
+    except _TooLongToCompare:
+        return PathDifference(versions, (), lines=False)
     return PathDifference(versions, [ended for line in lines for ended in _ended(line)], lines=True)
+
+
+class _TooLongToCompare(Exception):
+    """Comparing two contents takes more than `_MOST_STEPS`."""
+
+
+class _Metered(Sequence[str]):
+    """The lines of a content as difflib looks them up, again and again: 30 kB can keep it busy for minutes."""
+
+    def __init__(self, lines: Sequence[str], others: Sequence[str]) -> None:
+        """`others`: the lines that they are compared with."""
+        self._lines = lines
+        self._left = _MOST_STEPS
+        # For each line difflib passes all that equal it, unless it finds them too many.
+        many = len(others) if len(others) < 200 else len(others) // 100 + 1
+        self._steps = {line: count for line, count in Counter(others).items() if count <= many}
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        found = self._lines[at]
+        if isinstance(found, str):
+            self._left -= 1 + self._steps.get(found, 0)
+            if self._left < 0:
+                raise _TooLongToCompare
+        return found
 
 
 def _files(versions: PathVersions) -> list[Version]:

@@ -238,6 +238,20 @@ def test_the_lack_of_a_last_newline_is_a_line_of_its_own_on_a_terminal(node: Nod
     assert shown[-2:] == ["+two", "\\ No newline at end of file"]
 
 
+@pytest.mark.parametrize("hostile", [True, False])
+def test_what_takes_too_long_to_compare_ends_no_list(conf: Cli, hostile: bool) -> None:
+    """Every second line of many is another one, or one near the beginning and one near the end."""
+    lines = [b"%d" % number for number in range(20_000)]
+    changed = [b"-" + line if at % 2 and (hostile or at in (1, 19_999)) else line for at, line in enumerate(lines)]
+    with conf.replica("conf") as replica:
+        for version in (lines, changed):
+            replica.commit(lambda author, version=version: author.write(path("/f"), b"\n".join(version)))  # type: ignore[misc]
+    newest, first = conf("log", "conf:/f", "-p").split("created file", 1)
+    assert "+19998" in first
+    assert ("the contents are not compared by lines" in newest) == hostile
+    assert ("+-19999" in newest) != hostile
+
+
 @pytest.mark.logs("cannot be read")
 def test_a_content_that_cannot_be_read_ends_no_list(conf: Cli) -> None:
     """As a key holder may sign one."""
