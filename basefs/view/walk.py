@@ -84,7 +84,7 @@ class Branch(NamedTuple):
         first: hash of its first entry; the highest one of merged branches.
         from_below: as of an `Outcome`.
         merged: the branches of one directory that this one was merged from, the highest ranked first.
-        is_weighed: whether the contributors include those of what is in its directories.
+        below: the contributors of what is in its directories, once they were asked for.
     """
 
     state: State
@@ -94,7 +94,7 @@ class Branch(NamedTuple):
     first: EntryHash
     from_below: bool = False
     merged: tuple[Branch, ...] = ()
-    is_weighed: bool = False
+    below: Contributors | None = None
 
     @property
     def rank(self) -> tuple[int, int, EntryHash]:
@@ -113,18 +113,6 @@ class Branch(NamedTuple):
             branch = todo.pop()
             if branch.merged:
                 todo.extend(reversed(branch.merged))
-            else:
-                yield branch
-
-    def unweighed(self) -> Iterator[Branch]:
-        """Its ends, but for those of which the contributors are known to include what is in them."""
-        todo = [self]
-        while todo:
-            branch = todo.pop()
-            if branch.is_weighed:
-                continue
-            if branch.merged:
-                todo.extend(branch.merged)
             else:
                 yield branch
 
@@ -616,15 +604,21 @@ class Walk:
             contributors=Contributors.united(branch.contributors for branch in directories),
             first=max(branch.first for branch in directories),
             merged=tuple(directories),
-            is_weighed=False,
+            below=None,
         )
 
     def _weighed(self, branch: Branch) -> Branch:
         """A branch that ends as a directory, together with the contributors of what is in that."""
-        places = [
-            Incarnation(end.state.origin, end.authority, self._depth)
-            for end in branch.unweighed()
-            if end.state.origin is not None
-        ]
-        below = self._others.contributors_below(places)
-        return branch._replace(contributors=branch.contributors.with_others(below), is_weighed=True)
+        known: list[Contributors] = []
+        places: list[Incarnation] = []
+        todo = [branch]
+        while todo:
+            part = todo.pop()
+            if part.below is not None:
+                known.append(part.below)
+            elif part.merged:
+                todo.extend(part.merged)
+            elif part.state.origin is not None:
+                places.append(Incarnation(part.state.origin, part.authority, self._depth))
+        below = Contributors.united([*known, self._others.contributors_below(places)])
+        return branch._replace(contributors=branch.contributors.with_others(below), below=below)

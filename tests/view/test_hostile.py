@@ -109,6 +109,34 @@ def test_no_order_of_arrival_of_a_crowd_decides_what_is_shown(history: list[Deed
     ],
     0,
 )
+# A directory that stands against a file twice, behind one another, and has others' entries in it.
+@example(
+    [
+        Deed(17, 11, 0, 0, 0),
+        Deed(26, 4, 2, 0, 0),
+        Deed(24, 12, 0, 3, 9),
+        Deed(0, 0, 0, 0, 0),
+        Deed(0, 0, 2, 0, 0),
+        Deed(19, 0, 0, 0, 2),
+        Deed(0, 0, 0, 0, 0),
+        Deed(30, 0, 0, 0, 0),
+        Deed(0, 0, 0, 0, 4),
+        Deed(11, 0, 0, 3, 7),
+        Deed(23, 10, 1, 44, 5),
+        Deed(23, 10, 1, 44, 5),
+        Deed(8, 0, 2, 51, 4),
+        Deed(4, 6, 2, 2, 5),
+        Deed(7, 2, 3, 3, 6),
+        Deed(17, 2, 50, 48, 6),
+        Deed(1, 2, 1, 3, 8),
+        Deed(24, 7, 52, 0, 9),
+        Deed(16, 0, 2, 3, 10),
+        Deed(2, 11, 1, 3, 11),
+        Deed(18, 7, 31, 3, 8),
+        Deed(22, 3, 1, 3, 5),
+    ],
+    46512,
+)
 def test_no_order_of_arrival_among_rivals_decides_what_is_shown(history: list[Deed], seed: int) -> None:
     check_orders(Hostile(history, rivals(), (DAVE, DAVE, DAVE, CAROL, BOB, ROOT_KEY)), seed)
 
