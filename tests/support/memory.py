@@ -90,8 +90,9 @@ class MemoryLog:
 
     def digest(self) -> Digest:
         """See `LogState`."""
-        lacks = sum_hash(sum(map(addend, self._lacks)) & SUM_MASK)
-        return Digest(self.root_hash(), len(self._entries), 0, len(self._lacks), lacks)
+        # In one step: another thread may be adding.
+        lacks = list(self._lacks)
+        return Digest(self.root_hash(), len(self._entries), 0, len(lacks), sum_hash(sum(map(addend, lacks)) & SUM_MASK))
 
     def path_hash(self, path: Path) -> bytes:
         """See `LogState`."""
