@@ -544,3 +544,18 @@ def test_a_removed_directory_is_back_for_one_in_it_in_which_anything_counts(stor
     assert story.at("/top/inner") is not None
     story.delete(ROOT_KEY, top)
     assert story.at("/top/inner") is not None
+
+
+def test_a_directory_that_wins_by_what_is_in_it_wins_at_each_fork_on_the_way(tmp_path: Path) -> None:
+    story = Story(tmp_path, (ROOT_KEY, ALICE, BOB))
+    first = story.write(ROOT_KEY, story.root, b"first", "d")
+    # Two keys against one, and three against two.
+    other = story.write(ROOT_KEY, story.root, b"other", "d")
+    story.write(ALICE, other, b"other")
+    removed = story.delete(ROOT_KEY, first)
+    made = story.mkdir(ROOT_KEY, removed, "d")
+    story.write(ROOT_KEY, removed, b"file", "d", above(made))
+    story.write(ALICE, made, b"", "one")
+    story.write(BOB, made, b"", "two")
+    shown = story.at("/d")
+    assert shown is not None and shown.kind is Kind.DIRECTORY
