@@ -63,8 +63,14 @@ class Ledger:
         names: what was made of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, time: Callable[[], float]) -> None:
+        """`time`: in seconds of any steady clock."""
+        self._time = time
         self.names: dict[Path, Thing] = {}
+        #: When that was.
+        self._changed_at: dict[Path, float] = {}
+        #: Names that were removed, and since when nothing was made of them, or below.
+        self.removed: dict[Path, float] = {}
         #: What each name was since the last sync.
         self._since: dict[Path, list[Thing]] = {}
         #: What was promised to survive a power cut.
@@ -79,6 +85,11 @@ class Ledger:
     def put(self, path: Path, thing: Thing) -> None:
         """A name was given to something, or a file under this name was closed."""
         self.names[path] = thing
+        self._changed_at[path] = self._time()
+        if thing is Other.GONE:
+            self.removed[path] = self._time()
+        else:
+            self._forget_removal(path)
         self._since.setdefault(path, []).append(_copied(thing))
 
     def written(self, file: File) -> None:
@@ -102,6 +113,15 @@ class Ledger:
     def paths(self, file: File) -> list[Path]:
         """The names of a file."""
         return [path for path, thing in self.names.items() if thing is file]
+
+    def _forget_removal(self, path: Path) -> None:
+        """Something is made of a name, so the directories above it are there again, too."""
+        for depth in range(len(path) + 1):
+            self.removed.pop(path[:depth], None)
+
+    def has_missed(self, path: Path, at: float) -> bool:
+        """Whether what came to a name at a moment came after programs had made of it what is staged."""
+        return path in self.names and at > self._changed_at.get(path, at)
 
     def part(self, path: Path) -> None:
         """A name is about to lose what it has."""
@@ -152,6 +172,7 @@ class Ledger:
                 thing = first.setdefault(id(thing.first), replace(thing, first=None, is_lost=False))
             self.names[path] = thing
         self._since, self._hidden, self._before = {}, {}, None
+        self.removed.clear()
         self.synced()
 
     def killed(self) -> None:
@@ -173,6 +194,10 @@ class Ledger:
         `is_published`: whether the log has a content; `look`: what a name is; `off`: whether the power was cut.
         """
         problems = self._after_cut(staged, is_published) if off else self._after_kill(staged, is_published, look)
+        if off:
+            self.removed.clear()
+        for path in (path for path, found in staged.items() if found != Other.GONE.value):
+            self._forget_removal(path)
         self.names = {path: thing for path, thing in self._known(off=off).items() if path in staged}
         for path, thing in self.names.items():
             # Which one of those that may be there it was, the newest if that cannot be told.

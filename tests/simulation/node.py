@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from basefs.daemon import config
-from basefs.errors import BaseFSError, IncompleteContent, NoSpace
+from basefs.errors import BaseFSError, IncompleteContent, NoSpace, PathError
 from basefs.fs.publish.plan import MAX_STEPS
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block
 from basefs.log.check import check
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import CHILD_ACTIONS, Action, Entry
 from basefs.log.hashes import BlockHash
 from basefs.log.keys import SigningKey
+from basefs.log.placement import EntryKind
 from basefs.log.room import Room
 from basefs.path import Path as Names
+from basefs.path import display
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.sync.net.peers import Address as SyncAddress
@@ -179,10 +181,14 @@ class Node:
         """`directory`: holds the log of the filesystem as it begins."""
         self._traits = traits
         self.is_mounted = traits.is_mounted
-        self.ledger = Ledger()
+        self.ledger = Ledger(network.loop.time)
         self.lost: list[str] = []
         self._boundaries = Boundaries()
         self._is_off = self._unsynced = False
+        #: Whether the log has all that it ever had: otherwise what comes again was seen before.
+        self._remembers = True
+        #: When this node has published what shows a name.
+        self._made_at: dict[bytes, float] = {}
         #: The contents of write entries, for what is looked for in the log.
         self._contents: dict[bytes, str] = {}
         self.host = host
@@ -293,6 +299,10 @@ class Node:
         self._taken_at.update((entry.hash, self._loop.time()) for entry in applied.entries)
         if self.is_mounted and applied.local:
             self._learn(applied.entries)
+            self._made_at.update(
+                (entry.hash, self._loop.time()) for entry in applied.entries if entry.action in CHILD_ACTIONS
+            )
+            self._look_at_replaced(applied.entries)
         new = " ".join(f"{entry.action.name.lower()}:{entry.hash.hex()[:8]}" for entry in applied.entries)
         self._trace(self.host, f"{'writes' if applied.local else 'takes'} {new} +{len(applied.completed)} contents")
         if not self._told:
@@ -319,6 +329,20 @@ class Node:
             if entry.action is Action.WRITE and entry.fingerprint in own and entry.hash not in self._contents:
                 with contextlib.suppress(IncompleteContent):
                     self._contents[entry.hash] = digest(self.replica.content_at(entry.hash))
+
+    def _look_at_replaced(self, entries: Iterable[Entry]) -> None:
+        """What is published follows what its program has seen, and nothing that has come since."""
+        if not self._remembers or self.mount.fs.working.moving:
+            # A directory moves with what is in it now.
+            return
+        own = {key.fingerprint for key in self.keys}
+        for path, placed in self.replica.places([entry.hash for entry in entries]):
+            before = self.entries.get(placed.entry.parent)
+            is_change = placed.kind is EntryKind.SUCCESSOR and placed.entry.action in (Action.WRITE, Action.DELETE)
+            if not is_change or before is None or before.fingerprint in own:
+                continue
+            if self.ledger.has_missed(path, self._taken_at.get(before.hash, float("-inf"))):
+                self.lost.append(f"{self.host} has replaced a change of {display(path)} that no program has seen")
 
     def _is_published(self, content: str) -> bool:
         return any(hash in self.entries for hash, found in self._contents.items() if found == content)
@@ -388,7 +412,19 @@ class Node:
             token = PROCESS.set(self.process)
             problems = self.ledger.compare(self.mount.staged(), self._is_published)
             found += [f"{self.host}: {each}" for each in problems]
+            found += [f"{self.host}: {display(path)} was removed, and is back" for path in self._back()]
+            found += [f"{self.host}: {display(path)} has the number of another file" for path in self.mount.confused()]
             PROCESS.reset(token)
+        return found
+
+    def _back(self) -> list[Names]:
+        """Names that programs have removed and this node has made again."""
+        found = []
+        for path, since in self.ledger.removed.items():
+            with contextlib.suppress(PathError):
+                if path not in self.mount.names():
+                    shown = self.replica.attributes(path).entry
+                    found += [path] * (self._made_at.get(shown, since) > since)
         return found
 
     def doubled(self) -> list[str]:
@@ -524,6 +560,7 @@ class Node:
         self._number += 1
         self._lacked = None if off or restored or self.is_mounted else self._lacking(self.replica)
         kept = restored or (self._synced if off else Saved(self._directory, self.entries))
+        self._remembers &= not off and restored is None
         if restored:
             self._synced = restored
         elif off:
