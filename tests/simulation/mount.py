@@ -287,28 +287,6 @@ class Mount:
                     todo.append(path)
         return found
 
-    def confused(self) -> list[Path]:
-        """Names with the inode number of another name, so that programs take both for one file, and other contents."""
-        by_number: dict[int, list[Path]] = {}
-        todo: list[Path] = [()]
-        while todo:
-            above = todo.pop()
-            for name, (kind, _) in sorted(self.fs.working.kinds(above).items()):
-                path = (*above, name)
-                if kind is Kind.DIRECTORY:
-                    todo.append(path)
-                elif kind is Kind.FILE:
-                    by_number.setdefault(self.fs.metadata.stat(path).number, []).append(path)
-        several = [sorted(paths) for paths in by_number.values() if len(paths) > 1]
-        pairs = [(paths[0], path) for paths in several for path in paths[1:]]
-        return [two for one, two in pairs if not self._are_published(one, two) and self._read(one) != self._read(two)]
-
-    def _are_published(self, *paths: Path) -> bool:
-        """Whether nothing is staged of names of one file."""
-        if any(path in self.names() for path in paths):
-            return False
-        return len({self._replica.attributes(path).origin for path in paths}) == 1
-
     def _is_same(self, path: Path) -> bool:
         inode, _ = self.fs.working.find(path)
         if inode is not None and inode.names:

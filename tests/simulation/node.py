@@ -413,7 +413,6 @@ class Node:
             problems = self.ledger.compare(self.mount.staged(), self._is_published)
             found += [f"{self.host}: {each}" for each in problems]
             found += [f"{self.host}: {display(path)} was removed, and is back" for path in self._back()]
-            found += [f"{self.host}: {display(path)} has the number of another file" for path in self.mount.confused()]
             PROCESS.reset(token)
         return found
 
