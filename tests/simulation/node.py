@@ -185,8 +185,9 @@ class Node:
         self.lost: list[str] = []
         self._boundaries = Boundaries()
         self._is_off = self._unsynced = False
-        #: Whether the log has all that it ever had: otherwise what comes again was seen before.
-        self._remembers = True
+        #: Whether the log has all that it ever had, and all that programs did was published soon: otherwise what comes
+        #: again was seen before, or has waited while a disk was full.
+        self._is_current = True
         #: When this node has published what shows a name.
         self._made_at: dict[bytes, float] = {}
         #: The contents of write entries, for what is looked for in the log.
@@ -332,7 +333,7 @@ class Node:
 
     def _look_at_replaced(self, entries: Iterable[Entry]) -> None:
         """What is published follows what its program has seen, and nothing that has come since."""
-        if not self._remembers or self.mount.fs.working.moving:
+        if not self._is_current or self.mount.fs.working.moving:
             # A directory moves with what is in it now.
             return
         own = {key.fingerprint for key in self.keys}
@@ -418,7 +419,9 @@ class Node:
 
     def _back(self) -> list[Names]:
         """Names that programs have removed and this node has made again."""
-        found = []
+        found: list[Names] = []
+        if not self._is_current:
+            return found
         for path, since in self.ledger.removed.items():
             with contextlib.suppress(PathError):
                 if path not in self.mount.names():
@@ -517,6 +520,7 @@ class Node:
     def fill_disk(self, is_full: bool) -> None:
         """Let the disk take nothing more, or something again."""
         self._is_full, self._full_at = is_full, self._loop.time()
+        self._is_current = False
         self._trace(self.host, "disk is full" if is_full else "disk has room")
         if self.running:
             self._limit_disk()
@@ -559,7 +563,7 @@ class Node:
         self._number += 1
         self._lacked = None if off or restored or self.is_mounted else self._lacking(self.replica)
         kept = restored or (self._synced if off else Saved(self._directory, self.entries))
-        self._remembers &= not off and restored is None
+        self._is_current &= not off and restored is None
         if restored:
             self._synced = restored
         elif off:
