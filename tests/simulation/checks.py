@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from basefs.errors import IncompleteContent
 from basefs.log.hashes import BlockHash, EntryHash
-from basefs.path import Path, display
-from basefs.replica.replica import Attributes
+from basefs.path import display
 from basefs.view.states import Kind
 from tests.simulation.node import Node
 from tests.support.helpers import STRANGER
@@ -67,7 +66,7 @@ class Checks:
         root = node.replica.root_hash()
         if self._rebuilt.get(node.host) != root:
             self._rebuilt[node.host] = root
-            self.found += self._stale(node) + self._parted(node)
+            self.found += self._stale(node)
             self.found += [f"{node.host} has not told of {display(path)}" for path in node.heard.differs()[:1]]
         # As nodes compare themselves: the root hash does not tell of a content that may turn out to be needed.
         if self._seen.get(node.host) == root or node.replica.digest().missing:
@@ -83,25 +82,6 @@ class Checks:
     def _stale(node: Node) -> list[str]:
         wrong = node.replica.check_view()
         return [f"{node.host} shows something else than a rebuilt view at {display(path)}" for path in wrong[:1]]
-
-    @staticmethod
-    def _parted(node: Node) -> list[str]:
-        """Files that are not alike under all of their names, or have another number of these."""
-        files: dict[EntryHash, dict[Path, Attributes]] = {}
-        for path, kind in node.replica.live_paths():
-            shown = node.replica.attributes(path)
-            if kind is not Kind.DIRECTORY and shown.origin is not None:
-                files.setdefault(shown.origin, {})[path] = shown
-        found = []
-        for origin, names in files.items():
-            if len(names) > 1 and any(_is_led_astray(node, path, origin) for path in names):
-                continue
-            where = " and ".join(map(display, names))
-            if len({(shown.content, shown.mode) for shown in names.values()}) > 1:
-                found.append(f"{node.host} shows {where} as one file, and not alike")
-            if {shown.links for shown in names.values()} != {len(names)}:
-                found.append(f"{node.host} shows another number of names of {where}")
-        return found
 
     def _compare(self, node: Node) -> None:
         entries = frozenset(node.entries)
@@ -196,14 +176,3 @@ class Checks:
             facts = (kind, attributes.mode, attributes.owner, attributes.size, attributes.links, attributes.entry, time)
             shown[display(path)] = f"{facts} {hashlib.sha224(content).hexdigest()}"
         return shown
-
-
-def _is_led_astray(node: Node, path: Path, origin: EntryHash) -> bool:
-    """Whether a hard link shows another file than it names: a revert has ended that with the state of another one.
-
-    This is open (docs/simulation.md).
-    """
-    outcome = node.replica.survey(path).outcome
-    link = None if outcome is None else outcome.state.link
-    named = None if link is None else node.replica.state_after(link)
-    return named is not None and named.origin != origin
