@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.simulation.loop import PROCESS, Loop, Process, Trace
 
-#: Seconds after which the kernel sends again what was not acknowledged (`RETRY_SECONDS` of the transport), and after
+#: Seconds after which the kernel sends again what was not acknowledged (`retry_after` of the connection), and after
 #: which it gives up by itself.
 RETRY = 1.0
 GIVE_UP = 900.0

@@ -46,8 +46,8 @@ _TURNED_AWAY = frozenset(
 
 #: Seconds in which a peer should answer: a person waits for it.
 ANSWER_SECONDS = 1.0
-#: Seconds that a node which stops waits until a peer has everything.  Small changes arrive
-#: within a round trip; a large file that was saved a moment ago may have to wait until this node is back.
+#: Seconds that a node which stops waits until a peer has everything.  Small changes arrive within a round trip; a large
+#: file that was saved a moment ago may have to wait until this node is back.
 HAND_OVER_SECONDS = 3.0
 #: Seconds between two questions to a peer.
 _ASK_AGAIN = 0.1

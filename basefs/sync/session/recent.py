@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Recent(OrderedDict[K, V]):
-    """A dict that forgets what was set longest ago."""
+    """A dict that forgets what was set longest ago.  Not thread-safe, unlike `Remembered` of the log."""
 
     def __init__(self, most: int = 4096) -> None:
         """`most`: keys remembered, about 200 bytes each with their values."""
