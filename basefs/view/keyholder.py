@@ -458,6 +458,9 @@ class KeyHolder:
             for tip, authority in self._tips(node.outcome, known, discarded):
                 if authority.allows(tip.fingerprint) > valid.allows(tip.fingerprint):
                     self._add_ack(acks, path, tip, self._key(authority, valid, outlook))
+        if acks:
+            # Often that is all: one more key on a branch that needs none may decide what two keys have left to chance.
+            return acks
         for difference in outlook.differing:
             path = difference.path
             if any(path[:depth] in acked for depth in range(len(path))):

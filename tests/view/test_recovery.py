@@ -6,7 +6,7 @@ import itertools
 import pathlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from basefs.errors import NotPermitted
 from basefs.log.entries import Action, Entry
@@ -334,7 +334,12 @@ def test_a_key_that_is_granted_already_may_become_the_root_key_but_none_with_a_q
     assert dict(tree_of(replica)[()].keys) == {"alice": 0, "bob": 0}
 
 
+#: Two nodes make one directory with different modes; one more key on either branch decides between them.
+MERGED = [Step(0, 0, 0, 0, 1), *[Step(0, 0, 0, 0, 0)] * 18, Step(0, 1, 0, 0, 0), Step(15, 0, 1, 0, 0)]
+
+
 @given(steps())
+@example(MERGED)
 def test_a_recovery_changes_nothing_for_users_whatever_has_happened(history: list[Step]) -> None:
     with World.temporary() as world:
         for step in history:
