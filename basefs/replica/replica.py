@@ -718,7 +718,7 @@ class Replica:
         """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
             children = self._view.tree.children(self._directory(path))
-            return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
+            return [(name, child.state.kind, self._view.tree.file_of(child)) for name, child in children.items()]
 
     def names_of(self, path: Path) -> tuple[Path, ...]:
         """All live names of a file.  Raises `NotFound`, `NotADirectory`."""

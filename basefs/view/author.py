@@ -150,6 +150,10 @@ class Author:
         """All live names of a file, itself included."""
         return self._tree.names_of(path, node)
 
+    def file_of(self, node: Node) -> EntryHash | None:
+        """The entry that stands for the file at a node (`Tree.file_of`)."""
+        return self._tree.file_of(node)
+
     def continues(self, origin: EntryHash) -> EntryHash | None:
         """The file that was made into the file of this origin (`Tree.continues`)."""
         return self._tree.continues(origin)
@@ -517,9 +521,9 @@ class Author:
             self._move(draft, existing.authority, parent, target, node)
         return draft
 
-    @staticmethod
-    def _is_same_file(left: Node, right: Node) -> bool:
-        return left.state.origin is not None and left.state.origin == right.state.origin
+    def _is_same_file(self, left: Node, right: Node) -> bool:
+        file = self._tree.file_of(left)
+        return file is not None and file == self._tree.file_of(right)
 
     def _check_replace(self, node: Node, existing: Node, target: Path) -> None:
         if existing.is_directory and not node.is_directory:

@@ -36,7 +36,7 @@ class Attributes(NamedTuple):
         writable: whether a key of this node may write there.
         limited: whether the key that signs there has a quota.
         version: the entries that it comes from.
-        origin: the entry that began this file; all names of a file share it.
+        origin: the entry that stands for this file: all names of a file share it (`Tree.file_of`).
         content: the write entry that holds a file's content, `None` for anything else.
     """
 
@@ -149,7 +149,7 @@ class StatCache:
             writable=self._signer.may_write(node.authority) and not self._store.database.damaged,
             limited=self._store.has_quotas and self._signer.limits(node.authority) is not None,
             version=version,
-            origin=state.origin,
+            origin=self._tree.file_of(node),
             content=state.content,
         )
 
@@ -157,12 +157,12 @@ class StatCache:
         return node.state.link is not None or self._store.has_links(node.path_id)
 
     def _names_of(self, path: Path, node: Node) -> tuple[Path, ...]:
-        origin = node.state.origin
-        found = None if origin is None else self._named.get(origin)
+        file = self._tree.file_of(node)
+        found = None if file is None else self._named.get(file)
         if found is None:
             found = tuple(other for other, _ in self._tree.names_of(path, node))
-            if origin is not None and len(found) > 1 and not self._store.database.main.in_transaction:
-                self._named[origin] = found
+            if file is not None and len(found) > 1 and not self._store.database.main.in_transaction:
+                self._named[file] = found
         return found
 
 

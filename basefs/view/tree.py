@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from basefs.errors import NotADirectory, NotFound
 from basefs.log.entries import KEEPING_ACTIONS, Action, Entry
-from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
+from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint, sha224
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
@@ -291,13 +291,33 @@ class Tree:
     def names_of(self, path: Path, node: Node) -> list[tuple[Path, Node]]:
         """All live names of a file, itself included; the same ones whichever of them is given."""
         found = {path: node}
+        file = self.file_of(node)
         origin = None if node.state.origin is None else self._store.get(node.state.origin)
         for path_id in self._linked_paths(node.path_id if origin is None else origin.path_id):
             other = self._store.paths.path_of(path_id)
             name = self.find(other)
-            if name is not None and name.path_id == path_id and name.state.origin == node.state.origin:
+            if name is not None and name.path_id == path_id and self.file_of(name) == file:
                 found.setdefault(other, name)
         return list(found.items())
+
+    def file_of(self, node: Node) -> EntryHash | None:
+        """The hash that stands for what is at a node: names of one file have the same one, and no others.
+
+        That is the entry with which the file began.  Conflicts may decide apart what two of its names show, since each
+        name has a history of its own.  So the hard links that do not show what the first name shows are another file:
+        those together that name the same entry.
+        """
+        state = node.state
+        if state.link is None or state.origin is None:
+            return state.origin
+        began = self._store.get(state.origin)
+        if began is None or began.path_id == node.path_id:
+            return state.origin
+        first = self.find(self._store.paths.path_of(began.path_id))
+        is_there = first is not None and first.path_id == began.path_id and first.state.origin == state.origin
+        file = first.state if first is not None and is_there else self.resolver.linked(state.origin)
+        is_same = (file.content, file.target) == (state.content, state.target)
+        return state.origin if is_same else EntryHash(sha224(state.origin + state.link))
 
     def _linked_paths(self, path_id: int) -> list[int]:
         """The path on which a file began, and those whose links show what it is, by way of other links as well."""

@@ -421,7 +421,7 @@ class Walk:
         Those that bring it back are among these, since all names of a file have one inode number, and show the same.
         """
         for successor in self.forest.successors.get(entry.hash, ()):
-            if self._files is None or (successor.entry.action in SAME_FILE and self._may_continue(entry, successor)):
+            if self._goes_on(successor):
                 yield successor.entry.hash
         yield from (
             revert.entry.hash for revert in self._revived.get(entry.hash, ()) if self._may_continue(entry, revert)
@@ -475,9 +475,11 @@ class Walk:
         """Whether an entry builds on the one before it; where files are looked at: whether it is the same file."""
         if self._files is None:
             return True
-        before = self.forest.states[placed.entry.parent]
-        is_file = self.states[before.hash].kind in LINKABLE
-        return is_file and placed.entry.action in SAME_FILE and self._may_continue(before, placed)
+        entry, before = placed.entry, self.forest.states[placed.entry.parent]
+        file = self.states[before.hash]
+        if file.kind not in LINKABLE or entry.action not in SAME_FILE or not self._may_continue(before, placed):
+            return False
+        return entry.action is not Action.REVERT or self.states[entry.hash].origin == file.origin
 
     def _counts_unlimited(self, placed: Placed, counting: Collection[EntryHash]) -> bool:
         """Whether an entry would count if the keys with quotas were not valid, and these of those that build on it."""

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from basefs.errors import IncompleteContent
 from basefs.log.hashes import BlockHash, EntryHash
-from basefs.path import display
+from basefs.path import Path, display
+from basefs.replica.replica import Attributes
 from basefs.view.states import Kind
 from tests.simulation.node import Node
 from tests.support.helpers import STRANGER
@@ -66,7 +67,7 @@ class Checks:
         root = node.replica.root_hash()
         if self._rebuilt.get(node.host) != root:
             self._rebuilt[node.host] = root
-            self.found += self._stale(node)
+            self.found += self._stale(node) + self._parted(node)
             self.found += [f"{node.host} has not told of {display(path)}" for path in node.heard.differs()[:1]]
         # As nodes compare themselves: the root hash does not tell of a content that may turn out to be needed.
         if self._seen.get(node.host) == root or node.replica.digest().missing:
@@ -82,6 +83,23 @@ class Checks:
     def _stale(node: Node) -> list[str]:
         wrong = node.replica.check_view()
         return [f"{node.host} shows something else than a rebuilt view at {display(path)}" for path in wrong[:1]]
+
+    @staticmethod
+    def _parted(node: Node) -> list[str]:
+        """Files that are not alike under all of their names, or have another number of these."""
+        files: dict[EntryHash, dict[Path, Attributes]] = {}
+        for path, kind in node.replica.live_paths():
+            shown = node.replica.attributes(path)
+            if kind is not Kind.DIRECTORY and shown.origin is not None:
+                files.setdefault(shown.origin, {})[path] = shown
+        found = []
+        for names in files.values():
+            where = " and ".join(map(display, names))
+            if len({(shown.content, shown.mode) for shown in names.values()}) > 1:
+                found.append(f"{node.host} shows {where} as one file, and not alike")
+            if {shown.links for shown in names.values()} != {len(names)}:
+                found.append(f"{node.host} shows another number of names of {where}")
+        return found
 
     def _compare(self, node: Node) -> None:
         entries = frozenset(node.entries)

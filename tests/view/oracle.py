@@ -470,8 +470,11 @@ class Path:
         """Whether an entry builds on its parent; where files are looked at: whether it is the same file."""
         if self.level is None:
             return True
-        is_same = self.basis(entry) in (None, self.basis(parent))
-        return self.state(parent).kind in FILES and entry.action in CONTINUES and is_same
+        if self.state(parent).kind not in FILES or entry.action not in CONTINUES:
+            return False
+        if entry.action is Action.REVERT and self.state(entry).origin != self.state(parent).origin:
+            return False
+        return self.basis(entry) in (None, self.basis(parent))
 
     def _counts_without_limits(self, entry: Entry) -> bool:
         """Whether an entry would count if the keys with quotas were not valid."""

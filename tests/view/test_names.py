@@ -11,8 +11,8 @@ from basefs.path import display
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.resolution import MAX_LINK_HOPS
-from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, path
-from tests.view.stories import Story
+from tests.support.helpers import ALICE, DAVE, ROOT_KEY, copy_replica, make_replica, path
+from tests.view.stories import Story, above, below
 
 
 @pytest.fixture
@@ -216,3 +216,34 @@ def test_who_has_seen_a_name_learns_of_each_other_one(tmp_path: Path) -> None:
     assert changes == {path("/first"), path("/second"), path("/third")}
     assert replica.attributes(path("/first")).links == 3
     replica.close()
+
+
+def test_names_that_conflicts_decide_apart_are_two_files(tmp_path: Path) -> None:
+    story = Story(tmp_path, (ROOT_KEY, ALICE, DAVE))
+    file = story.write(ROOT_KEY, story.root, b"first", "a")
+    story.link(ROOT_KEY, story.root, file, "b")
+    changed = story.write(ALICE, file, b"second")
+    gone = story.delete(ROOT_KEY, file)
+    other = story.write(DAVE, gone, b"other")
+    # Two keys stand behind what the first name shows now, and one of them behind its return as that file.
+    story.revert(ROOT_KEY, other, file, below(changed))
+    replica = story.replica(ROOT_KEY)
+    shown = {name: (replica.read(path(name)), replica.attributes(path(name))) for name in ("/a", "/b")}
+    assert [(content, attributes.links) for content, attributes in shown.values()] == [(b"first", 1), (b"second", 1)]
+    assert len({attributes.origin for _, attributes in shown.values()}) == 2
+    write(replica, "/b", b"third")
+    assert replica.read(path("/a")) == b"first"
+    assert replica.check_view() == []
+    replica.close()
+
+
+def test_a_revert_to_another_file_ends_the_file_of_a_link(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    file = story.write(ROOT_KEY, story.root, b"one", "a")
+    other = story.write(ROOT_KEY, story.root, b"other", "a", above(file))
+    story.link(ROOT_KEY, story.root, file, "b")
+    # As `conflicts --accept` ends the losing branch.
+    story.revert(ROOT_KEY, file, other)
+    shown = story.tree()
+    assert shown[path("/a")].content == b"other" and shown[path("/b")].content == b"one"
+    assert (shown[path("/a")].links, shown[path("/b")].links) == (1, 1)

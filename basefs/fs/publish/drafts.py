@@ -133,7 +133,7 @@ def _make(author: Author, step: Step, load: Load) -> Iterator[Draft]:
     for other in path[1:]:
         there = _find(author, other)
         made = author.node(first)
-        if there is None or there.state.origin != made.state.origin:
+        if there is None or author.file_of(there) != author.file_of(made):
             yield from _parents(author, other)
             if there is not None:
                 yield from _delete(author, other)
@@ -174,7 +174,8 @@ def _write(author: Author, step: Step, path: Path, content: Content) -> Draft:
 
 def _is_same(author: Author, step: Step, node: Node | None) -> bool:
     """Whether it is the file of a step, or what that was made of where another node has written to it since."""
+    file = None if node is None else author.file_of(node)
     origin = None if node is None else step.origin
-    while node is not None and origin is not None and origin != node.state.origin:
+    while origin is not None and origin != file:
         origin = author.continues(origin)
     return origin is not None
