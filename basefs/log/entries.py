@@ -286,6 +286,8 @@ def _check_extensions(action: Action, name: bytes, extensions: Extensions) -> No
         raise InvalidEntry("only the root entry names recovery keys")
     if extensions.recovery is not None and (action is not Action.GRANT or extensions.quota is not None):
         raise InvalidEntry("only a grant without a quota is a recovery")
+    if extensions.is_moved and action is not Action.LINK:
+        raise InvalidEntry("only a link says that a file was moved")
 
 
 def _check_write(content: bytes, size: int) -> None:

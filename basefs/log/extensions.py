@@ -30,7 +30,7 @@ MAX_RECOVERY_KEYS = 15
 #: The number of a recovery has 8 bytes.
 MAX_RECOVERY_NUMBER = 2**64 - 1
 
-_MTIME, _SIZE, _QUOTA, _OPEN, _RECOVERY_KEYS, _RECOVERY = 1, 2, 3, 4, 6, 8
+_MTIME, _SIZE, _QUOTA, _OPEN, _RECOVERY_KEYS, _RECOVERY, _MOVED = 1, 2, 3, 4, 6, 8, 10
 _TIME = struct.Struct(">q")
 _LIMITS = struct.Struct(">QQ")
 _NUMBER_SIZE = 8
@@ -86,6 +86,7 @@ class Extensions(NamedTuple):
         is_open: of the root entry: whether anybody may read the filesystem.
         recovery_keys: of the root entry; `None` where nothing replaces the root key.
         recovery: of a grant that replaces the root key; `None` of all others.
+        is_moved: of a link: whether its name takes the place of the name of the entry that it names.
     """
 
     size: int = 0
@@ -95,6 +96,7 @@ class Extensions(NamedTuple):
     is_open: bool = False
     recovery_keys: RecoveryKeys | None = None
     recovery: Recovery | None = None
+    is_moved: bool = False
 
     def encode(self) -> bytes:
         """The one encoding of these fields."""
@@ -112,6 +114,8 @@ class Extensions(NamedTuple):
         if self.recovery is not None:
             signed = (bytes((index,)) + signature for index, signature in self.recovery.signatures)
             values[_RECOVERY] = self.recovery.number.to_bytes(_NUMBER_SIZE, "big") + b"".join(signed)
+        if self.is_moved:
+            values[_MOVED] = b""
         return b"".join(
             bytes((number,)) + varint.encode(len(value)) + value for number, value in sorted(values.items())
         )
@@ -167,9 +171,9 @@ def _quota(value: bytes) -> Quota:
     return Quota(*_LIMITS.unpack(value))
 
 
-def _is_open(value: bytes) -> bool:
+def _mark(value: bytes) -> bool:
     if value:
-        raise InvalidEntry("the mark of an open filesystem has no value")
+        raise InvalidEntry("the mark of an open filesystem or of a moved file has no value")
     return True
 
 
@@ -203,8 +207,9 @@ _KNOWN: dict[int, tuple[int, Callable[[bytes], object]]] = {
         (_MTIME, "mtime", _mtime),
         (_SIZE, "size", _size),
         (_QUOTA, "quota", _quota),
-        (_OPEN, "is_open", _is_open),
+        (_OPEN, "is_open", _mark),
         (_RECOVERY_KEYS, "recovery_keys", _recovery_keys),
         (_RECOVERY, "recovery", _recovery),
+        (_MOVED, "is_moved", _mark),
     )
 }

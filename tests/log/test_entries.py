@@ -108,6 +108,7 @@ def entries(draw: st.DrawFn) -> Entry:
         mtime=draw(st.none() | TIMES),
         quota=draw(st.none() | st.builds(Quota, LIMITS, LIMITS)) if action is Action.GRANT else None,
         unknown=tuple(sorted(draw(st.dictionaries(UNKNOWN, st.binary(max_size=20), max_size=3)).items())),
+        is_moved=action is Action.LINK and draw(st.booleans()),
     )
     return make(
         action,
@@ -256,7 +257,9 @@ BEYOND = {
     "extension cut off": raw(extensions=b"\x02\x01\x07\x05"),
     "extension longer than the rest": raw(extensions=b"\x02\x01\x07\x05\x02a"),
     "length of an extension not minimal": raw(extensions=b"\x02\x81\x00\x07"),
-    "unknown even extension": raw(extensions=b"\x02\x01\x07\x0a\x00"),
+    "unknown even extension": raw(extensions=b"\x02\x01\x07\x0c\x00"),
+    "moved file with a content": raw(extensions=b"\x02\x01\x07\x0a\x00"),
+    "moved with a value": raw(Action.LINK, content=b"\x1c" + b"h" * HASH_SIZE, extensions=b"\x0a\x01\x01"),
     "more extensions than there is room for": raw(
         extensions=b"\x02\x01\x07\x05\xfe\x07" + bytes(1022),
     ),
@@ -333,7 +336,7 @@ def test_what_is_signed_obeys_the_same_rules() -> None:
         check_fields(Action.WRITE, b"a/b", b"", NO_EXTENSIONS)
 
 
-@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x0a\x00")])
+@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x0c\x00")])
 def test_an_entry_of_a_later_version_says_what_to_upgrade(data: bytes) -> None:
     with pytest.raises(UnsupportedEntry, match="upgrade the package basefs on this node"):
         Entry.decode(data)

@@ -82,6 +82,7 @@ def entries() -> dict[str, Entry]:
     by = {key.public: key.secret.sign(signed) for key in (other, third)}
     recovery = Recovery(1, tuple((index, by[public]) for index, public in enumerate(publics)))
     add("recovery", "root recoverable", Action.GRANT, b"root", root.public, Extensions(recovery=recovery))
+    add("link moved", "mkdir", Action.LINK, b"motd.old", made["write"].hash, Extensions(is_moved=True))
     return made
 
 
