@@ -27,7 +27,7 @@ from basefs.log.encoder import Encoder
 from basefs.log.entries import MAX_CONTENT, Action, Entry
 from basefs.log.extensions import Extensions, Quota
 from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.log.keys import SigningKey, fingerprint_of
+from basefs.log.keys import SigningKey
 from basefs.log.store import Store
 from basefs.path import Path, check_name, display
 from basefs.view.draft import Draft
@@ -38,7 +38,7 @@ from basefs.view.permissions import Authority
 from basefs.view.quotas import Use, exceeded
 from basefs.view.revert import Reverter
 from basefs.view.signer import Signer
-from basefs.view.states import ABSENT, DIRECTORY_MODE, MODE_MASK, Kind, Owner, encode_mode, step
+from basefs.view.states import ABSENT, DIRECTORY_MODE, MODE_MASK, Kind, Owner, State, encode_mode, step
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import SAME_FILE
 
@@ -230,15 +230,51 @@ class Author:
         self._link(draft, self._directory(path[:-1]).authority, parent, path, node)
         return draft
 
-    def _move(self, draft: Draft, authority: Authority, parent: EntryHash, path: Path, node: Node) -> None:
-        """The file at `node` under another path, at which the keys of `authority` may write.
+    def _move(
+        self, draft: Draft, authority: Authority, parent: EntryHash, at: Path, path: Path, node: Node, top: Path
+    ) -> None:
+        """The file that is at `path` gets a name at `at`, where the keys of `authority` may write.
 
-        Where a key may write that cannot write there, it could go on writing the file that it had: so that is copied.
+        What is at `top` or below it goes away.  If the first name of the file stays, it goes on there.
         """
-        if node.authority.depths.keys() <= authority.depths.keys():
-            self._link(draft, authority, parent, path, node)
-        else:
-            self._copy(draft, self._signer.key_for(authority, path), parent, path[-1], node)
+        names = self._tree.names_of(path, node)
+        began = self._first_name(node)
+        if any(name == began and name[: len(top)] != top for name, _ in names):
+            self._link(draft, authority, parent, at, node)
+            return
+        self._link(draft, authority, parent, at, node, is_moved=True)
+        if path == began:
+            self._leave(draft, [name for name in names if name[0][: len(top)] != top], node)
+
+    def _leave(self, draft: Draft, names: Iterable[tuple[Path, Node]], node: Node) -> None:
+        """The file goes on under these names without its first one, at `node`.
+
+        A key that is granted where it began must not go on writing it.
+        """
+        end = self._end(node)
+        for _, name in names:
+            keys = (key for key in self._signer.valid(name.authority) if self._may_change(key, node.state))
+            key = next(keys, None)
+            if key is not None and name.state.link is not None:
+                tip, state = name.outcome.tips[0], name.state
+                link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, end, Extensions(is_moved=True))
+                draft.entries.append(link)
+                draft.follow_with_mode(key, link, node.state, state.mode, state.owner, state.mtime)
+
+    def _first_name(self, node: Node) -> Path | None:
+        """The path at which the file at a node began."""
+        began = None if node.state.origin is None else self._store.get(node.state.origin)
+        return None if began is None else self._store.paths.path_of(began.path_id)
+
+    def _end(self, node: Node) -> EntryHash:
+        """The entry after which the file at a node is what it shows."""
+        state = node.state
+        if state.link is None:
+            return node.outcome.tips[0].hash
+        return self._tree.resolver.linked_end(state.link, state.shared)
+
+    def _may_change(self, key: SigningKey, file: State) -> bool:
+        return self._tree.resolver.may_change(key.fingerprint, file)
 
     def _copy(self, draft: Draft, key: SigningKey, parent: EntryHash, name: bytes, node: Node) -> None:
         """A file or symbolic link of its own, which looks like the one at `node`."""
@@ -252,22 +288,26 @@ class Author:
             copy = self._write(draft, key, parent, name, self._contents.open(state.content), None, state.mtime)
         draft.follow_with_mode(key, copy, step(ABSENT, copy, complete=True), state.mode, state.owner)
 
-    def _link(self, draft: Draft, authority: Authority, parent: EntryHash, path: Path, node: Node) -> None:
-        """Another name for the file at `node`, with the attributes that it shows.
+    def _link(
+        self, draft: Draft, authority: Authority, parent: EntryHash, path: Path, node: Node, *, is_moved: bool = False
+    ) -> None:
+        """Another name for the file at `node`, with the attributes that it shows; `is_moved`: in place of its first.
 
         A link to a link names the file itself, so that renaming a file often makes no chain of links.
         """
         state, name = node.state, path[-1]
         self._signer.key_for(authority, path)
         keys = self._signer.valid(authority)
-        key = next((key for key in keys if self._tree.resolver.may_change(key.fingerprint, state)), None)
-        target = state.link or self._beginning(node)
+        key = next((key for key in keys if self._may_change(key, state)), None)
+        is_moved = is_moved or state.shared is not None
+        target = self._end(node) if is_moved else state.link or self._beginning(node)
         if key is None or not self._may_link(key, self._tree.nearest(path[:-1]), target):
             self._copy(draft, keys[0] if key is None else key, parent, name, node)
             return
-        link = key.sign(parent, self._signer.now(), Action.LINK, name, target)
+        link = key.sign(parent, self._signer.now(), Action.LINK, name, target, Extensions(is_moved=is_moved))
         draft.entries.append(link)
-        shown = self._tree.resolver.linked(target)
+        resolver = self._tree.resolver
+        shown = resolver.state_after(target) if is_moved else resolver.linked(target)
         draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
 
     def _begin(
@@ -455,8 +495,14 @@ class Author:
         if directory and shown is not None and shown.is_directory and self._tree.children(shown):
             raise NotEmpty(f"{display(path)} is not empty")
         draft = Draft()
-        self._delete(draft, path, node)
+        self._remove(draft, path, node)
         return draft
+
+    def _remove(self, draft: Draft, path: Path, node: Node) -> None:
+        """Remove a name; the others of its file stay."""
+        if not node.is_directory and path == self._first_name(node):
+            self._leave(draft, (name for name in self._tree.names_of(path, node) if name[0] != path), node)
+        self._delete(draft, path, node)
 
     def _delete(self, draft: Draft, path: Path, node: Node) -> None:
         # Every branch that is part of the (merged) path, and no other: one that nobody here saw must stay.
@@ -488,7 +534,7 @@ class Author:
             return draft
         if existing is None:
             _, parent = self._opening(target)
-            self._move(draft, self._directory(target[:-1]).authority, parent, target, node)
+            self._move(draft, self._directory(target[:-1]).authority, parent, target, source, node, source)
         else:
             draft = self._replace(source, node, target, existing)
         self._delete(draft, source, node)
@@ -510,7 +556,7 @@ class Author:
         parent = existing.outcome.tips[0].hash
         if has_others and existing.state.link is None:
             # The other names follow this one, so its file must end before another one begins here.
-            draft.entries.append(key.sign(parent, self._signer.now(), Action.DELETE, target[-1]))
+            self._remove(draft, target, existing)
             parent = draft.entries[-1].hash
         if both_files and not is_shared:
             assert state.content is not None
@@ -518,7 +564,7 @@ class Author:
             write = self._write(draft, key, parent, target[-1], content, None, state.mtime)
             self._set_mode(draft, key, write, state.mode, state.owner)
         else:
-            self._move(draft, existing.authority, parent, target, node)
+            self._move(draft, existing.authority, parent, target, source, node, source)
         return draft
 
     def _is_same_file(self, left: Node, right: Node) -> bool:
@@ -555,7 +601,7 @@ class Author:
                 moved.append(((*path, name), child))
                 parent = home if existing is None or directory is not node else self._slot(existing, (*target, name))
                 if not child.is_directory:
-                    self._move(draft, authority, parent, (*target, name), child)
+                    self._move(draft, authority, parent, (*target, name), (*path, name), child, source)
                     continue
                 made = key.sign(
                     parent, self._signer.now(), Action.MKDIR, name, extensions=Extensions(mtime=child.state.mtime)
@@ -572,46 +618,6 @@ class Author:
     def grant(self, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None) -> Draft:
         """The entries of `KeyHolder.grant`, without the rest of its plan."""
         return self.key_holder.grant(path, key_name, public, quota).draft
-
-    def part_moved(self, path: Path, public: bytes) -> Draft:
-        """Make files of their own of those that were moved out of a path at which a key is to be granted.
-
-        What is behind the entries of a file's old path is the same file, so the key could write it where it is now.
-        Files that have a name at or below the path are left as they are: these are shared.  Raises `StoreError`.
-        """
-        draft = Draft()
-        fingerprint, path_id = fingerprint_of(public), self._store.paths.id_of(path)
-        links = [] if path_id is None else [*self._store.links_to(path_id), *self._store.links_below(path_id)]
-        done: set[EntryHash] = set()
-        for at in sorted({self._store.paths.path_of(link.path_id) for link in links}):
-            node = self._tree.find(at)
-            if node is None or node.state.link is None or node.state.origin is None or node.state.origin in done:
-                continue
-            names = self._tree.names_of(at, node)
-            began = self._store.get(node.state.origin)
-            is_shared = any(other[: len(path)] == path for other, _ in names)
-            if is_shared or began is None or self._store.paths.path_of(began.path_id)[: len(path)] != path:
-                continue
-            done.add(node.state.origin)
-            ours = [one for one in names if self._signer.may_write(one[1].authority)]
-            if ours and not all(name.authority.allows(fingerprint) for _, name in names):
-                self._part(draft, *ours[0])
-        return draft
-
-    def _part(self, draft: Draft, path: Path, node: Node) -> None:
-        """Make a file of its own of a hard link, and names of that of the file's other names."""
-        state, tip = node.state, node.outcome.tips[0]
-        key = self._signer.key_for(node.authority, path)
-        if state.kind is Kind.SYMLINK:
-            now, extensions = self._signer.now(), Extensions(mtime=state.mtime)
-            made = key.sign(tip.hash, now, Action.SLINK, path[-1], state.target, extensions)
-            draft.entries.append(made)
-        else:
-            assert state.content is not None
-            content, base = self._contents.open(state.content), self._contents.lineages.source(tip.hash)
-            made = self._write(draft, key, tip.hash, path[-1], content, base, state.mtime)
-        draft.follow_with_mode(key, made, step(state, made, complete=True), state.mode, state.owner)
-        self._relink(draft, path, node, made)
 
     def admit(self, path: Path, key_name: bytes, public: bytes) -> Draft:
         """The entries of `KeyHolder.admit`, without the rest of its plan."""

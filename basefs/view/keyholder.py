@@ -519,7 +519,7 @@ class KeyHolder:
             node = difference.before
             if node is None or node.state.link is None:
                 continue
-            end = self._tree.resolver.linked_end(node.state.link)
+            end = self._tree.resolver.linked_end(node.state.link, node.state.shared)
             tip, authority = node.outcome.tips[0], node.outcome.authorities[0]
             _, tried = known.get(tip.hash, ((), ()))
             key = self._key(authority, self._valid_after(difference.path, outlook, before), outlook)
@@ -533,9 +533,10 @@ class KeyHolder:
             ):
                 continue
             state = node.state
-            link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, end)
+            moved = Extensions(is_moved=state.shared is not None)
+            link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, end, moved)
             draft = Draft([link])
-            shown = self._tree.resolver.linked(end)
+            shown = self._tree.resolver.linked(end, state.shared)
             draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
             links[tip.hash] = difference.path, draft.entries
         return links

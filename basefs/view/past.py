@@ -127,7 +127,9 @@ class Past:
 
     def linked(self, link: Entry) -> tuple[Path, EntryHash] | None:
         """The path of the file that a link names, and the last entry of the file; `None` if it has not arrived."""
-        end = self._tree.resolver.linked_end(EntryHash(link.content))
+        named = self._store.get(link.hash)
+        shared = None if named is None else self._tree.resolver.shared_depth(named)
+        end = self._tree.resolver.linked_end(EntryHash(link.content), shared)
         placed = self._store.get(end)
         return None if placed is None else (self._store.paths.path_of(placed.path_id), end)
 

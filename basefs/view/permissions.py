@@ -66,7 +66,7 @@ class Authority:
         admits: the admits in force that hang on the same path as the grants.
     """
 
-    __slots__ = ("admits", "depths", "grants", "limits")
+    __slots__ = ("_deepest", "admits", "depths", "grants", "limits")
 
     def __init__(
         self,
@@ -79,6 +79,14 @@ class Authority:
         self.grants = tuple(grants)
         self.limits = limits or {}
         self.admits = tuple(admits)
+        self._deepest: int | None = None
+
+    @property
+    def deepest(self) -> int:
+        """The lowest authority of a key that is valid here."""
+        if self._deepest is None:
+            self._deepest = max(self.depths.values(), default=0)
+        return self._deepest
 
     @classmethod
     def of_root_key(cls, root: Entry, hanging: Iterable[Entry] = ()) -> Authority:

@@ -152,6 +152,17 @@ class Ancestry:
             authority = self._extended(hashes, authority, ancestor, depth)
         return authority, above.depth + 1
 
+    def shared_depth(self, left: Placed, right: Placed) -> int:
+        """Depth of the deepest directory on whose path a key was granted that holds both of these entries' paths."""
+        self._renew()
+        depth = -1
+        above = self._above(left.directory).granted, self._above(right.directory).granted
+        for one, other in zip(*above, strict=False):
+            if one.placed.entry.hash != other.placed.entry.hash:
+                break
+            depth = one.depth
+        return depth
+
     def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""
         self._renew()
@@ -299,10 +310,13 @@ class Ancestry:
 
 @dataclass(slots=True)
 class _Files:
-    """The files of one path, in one incarnation of its directory; their walks by how many links are followed."""
+    """The files of one path, in one incarnation of its directory.
+
+    Their walks are by how many links are followed, and by the depth from which on no key counts.
+    """
 
     forest: Forest
-    walks: dict[int, Walk] = field(default_factory=dict)
+    walks: dict[tuple[int, int | None], Walk] = field(default_factory=dict)
 
 
 class _NotAnswered(Exception):
@@ -524,31 +538,41 @@ class Resolver:
         """Whether the content of a write cannot be read only because some of it is not fetched, as nothing shows it."""
         return set(map(self._store.blocks.is_withheld, self._lineages.lacking(write))) == {True}
 
-    def linked(self, target: EntryHash) -> State:
-        """The current state of the file that an entry belongs to, whatever became of that entry's own name."""
-        walk = self._walk_from(target)
+    def linked(self, target: EntryHash, shared: int | None = None) -> State:
+        """The current state of the file that an entry belongs to, whatever became of that entry's own name.
+
+        `shared`: only keys that are granted at this depth or above have changed it behind the entry.
+        """
+        walk = self._walk_from(target, shared)
         branch = None if walk is None else walk.branches.get(target)
         state = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN) if branch is None else branch.state
         return state if state.kind in LINKABLE else UNKNOWN
 
-    def named(self, link: Entry) -> State:
+    def named(self, link: Placed) -> State:
         """The state that a hard link shows.
 
         Its signer must be able to write at the path of the file, at which changes of this name are recorded by nodes
         that hold other keys.  Otherwise the link is a copy of the file as it was after the entry that it names.
         """
-        target = EntryHash(link.content)
-        walk = self._walk_from(target)
+        signer, target = link.entry.fingerprint, EntryHash(link.entry.content)
+        shared = self.shared_depth(link)
+        walk = self._walk_from(target, shared)
         then = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN)
         if walk is None or then.kind not in LINKABLE:
             return UNKNOWN
         branch = walk.branches.get(target)
         now = then if branch is None else branch.state
-        if all(
-            self.may_change(link.fingerprint, file) for file in {file.origin: file for file in (then, now)}.values()
-        ):
-            return now._replace(link=target)
-        return then._replace(link=link.hash, origin=link.hash)
+        if all(self.may_change(signer, file) for file in {file.origin: file for file in (then, now)}.values()):
+            return now._replace(link=target, shared=shared)
+        return then._replace(link=link.entry.hash, origin=link.entry.hash, shared=None)
+
+    def shared_depth(self, link: Placed) -> int | None:
+        """Depth of the deepest directory with keys of its own that holds both names of a moved file.
+
+        `None` of any other link, and where the file has not arrived.
+        """
+        target = self._store.get(EntryHash(link.entry.content)) if link.entry.extensions.is_moved else None
+        return None if target is None else self._ancestry.shared_depth(link, target)
 
     @property
     def has_quotas(self) -> bool:
@@ -588,23 +612,26 @@ class Resolver:
         walk = self._walk_from(hash)
         return UNKNOWN if walk is None else walk.states.get(hash, UNKNOWN)
 
-    def linked_end(self, target: EntryHash) -> EntryHash:
+    def linked_end(self, target: EntryHash, shared: int | None = None) -> EntryHash:
         """The entry after which the file of an entry has the state that `linked` returns."""
-        walk = self._walk_from(target)
+        walk = self._walk_from(target, shared)
         branch = None if walk is None else walk.branches.get(target)
         return target if branch is None else branch.tip.hash
 
-    def _walk_from(self, target: EntryHash) -> Walk | None:
-        """The walk over the files of the path of an entry, which shows what that is, for as long as the log stays."""
+    def _walk_from(self, target: EntryHash, shared: int | None = None) -> Walk | None:
+        """The walk over the files of the path of an entry, which shows what that is, for as long as the log stays.
+
+        `shared`: as of `linked`.
+        """
         placed = self._store.get(target)
         level = self.level_of(target)
         if placed is None or level >= MAX_LINK_HOPS:
             return None
         files = self._files_at(placed)
-        walk = files.walks.get(level)
+        walk = files.walks.get((level, shared))
         if walk is None:
             directory = MergedDirectory((placed.directory,), *self._ancestry.authority(placed, self.root_authority()))
-            walk = files.walks[level] = Walk(self, files.forest, directory, files=level)
+            walk = files.walks[level, shared] = Walk(self, files.forest, directory, files=level, shared=shared)
         return walk
 
     def level_of(self, target: EntryHash) -> int:

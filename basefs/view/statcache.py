@@ -131,7 +131,7 @@ class StatCache:
         mtime = state.mtime
         version = tuple(tip.hash for tip in node.outcome.tips)
         if state.link is not None:
-            end = self._tree.resolver.linked_end(state.link)
+            end = self._tree.resolver.linked_end(state.link, state.shared)
             # A copy ends with its own entry.
             version = version if end in version else (*version, end)
         if node.is_directory:

@@ -46,6 +46,8 @@ class State(NamedTuple):
             name shares, the entry that made it.
         complete: whether all of the content is here; an incomplete state is never shown.
         remains: the directory that a delete removed; it is back if something lives in it.
+        shared: of a hard link that a move has made: depth of the deepest directory with keys of its own that holds both
+            the name and the path of the file; no key that is granted below changes the file for this name.
     """
 
     kind: Kind
@@ -59,6 +61,7 @@ class State(NamedTuple):
     link: EntryHash | None = None
     complete: bool = True
     remains: State | None = None
+    shared: int | None = None
 
 
 ABSENT = State(Kind.ABSENT)

@@ -137,6 +137,14 @@ class DirtyPaths:
                 self.reload[path] = None
 
 
+class _Following(NamedTuple):
+    """The links that follow a path's file, in a version of links and keys; `shared`: the least one of theirs."""
+
+    version: object
+    links: list[Placed]
+    shared: int | None
+
+
 class Tree:
     """The resolved tree of one log.  Not thread-safe: `Replica` holds its lock around every call.
 
@@ -161,8 +169,8 @@ class Tree:
         self._generation = 0
         #: Path id -> in which of them the links to files below were looked at last.
         self._generations: Remembered[int, int] = Remembered(_REMEMBERED_FILES)
-        #: Path id -> the version of links and keys, and the links that follow the path's file.
-        self._following: Remembered[int, tuple[object, list[Placed]]] = Remembered(_REMEMBERED_FILES)
+        #: By path id.
+        self._following: Remembered[int, _Following] = Remembered(_REMEMBERED_FILES)
         #: `None` after the log could not be read.
         self._root: Node | None = Node(b"", ROOT_PATH_ID, self.resolver.root())
         if observing:
@@ -315,7 +323,7 @@ class Tree:
             return state.origin
         first = self.find(self._store.paths.path_of(began.path_id))
         is_there = first is not None and first.path_id == began.path_id and first.state.origin == state.origin
-        file = first.state if first is not None and is_there else self.resolver.linked(state.origin)
+        file = first.state if first is not None and is_there else self.resolver.linked(state.origin, state.shared)
         is_same = (file.content, file.target) == (state.content, state.target)
         return state.origin if is_same else EntryHash(sha224(state.origin + state.link))
 
@@ -438,15 +446,16 @@ class Tree:
 
     def _followers(self, path_id: int) -> list[Placed]:
         """The links to a path that show what its file is now; the others are copies of what it was."""
-        if not self._store.has_links(path_id):
-            return []
+        return self._following_of(path_id).links if self._store.has_links(path_id) else []
+
+    def _following_of(self, path_id: int) -> _Following:
         version = self._store.links_version(path_id), self._store.keys_version
         known = self._following.get(path_id)
-        if known is None or known[0] != version:
+        if known is None or known.version != version:
             links = [link for link in self._store.links_to(path_id) if self.resolver.follows(link.entry)]
-            known = version, links
-            self._following[path_id] = known
-        return known[1]
+            depths = [depth for link in links if (depth := self.resolver.shared_depth(link)) is not None]
+            known = self._following[path_id] = _Following(version, links, min(depths, default=None))
+        return known
 
     def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
         """Resolve the path of an entry again, unless the entry counts for nothing."""
@@ -484,8 +493,17 @@ class Tree:
         """Whether an entry that leaves its path in a directory as it is also leaves links to that path."""
         if self._crowd_of(node, placed.path_id) is None:
             return False
-        # The file of a link is looked at with the keys that its own ancestors make valid.
-        return not self._store.has_links(placed.path_id) or self.resolver.authority_above(placed) == node.authority
+        if not self._store.has_links(placed.path_id):
+            return True
+        # The file of a link is looked at with the keys that its own ancestors make valid, and that of a moved name with
+        # some of these.
+        authority, key = self.resolver.authority_above(placed), placed.entry.fingerprint
+        if authority != node.authority:
+            return False
+        shared = self._following_of(placed.path_id).shared
+        if shared is None or authority.deepest <= shared:
+            return True
+        return authority.depths.get(key, authority.deepest) > shared and not self._store.is_reverted_to(placed)
 
     def _counts_for_nothing(self, placed: Placed, node: Node, is_shown: bool) -> bool:
         """Whether a new entry below a directory decides nothing: its key is not valid there, nor below.

@@ -255,7 +255,7 @@ class OtherPaths(Protocol):
     def level_of(self, target: EntryHash) -> int:
         """On how many hard links the file of an entry depends, one by way of the other; some are too many."""
 
-    def named(self, link: Entry) -> State:
+    def named(self, link: Placed) -> State:
         """The state that a hard link shows: of the file that it names, or of a copy."""
 
     def is_unfounded(self, target: EntryHash) -> bool:
@@ -291,13 +291,14 @@ class Walk:
         files: int | None = None,
         below: Below = Below.NOW,
         unlimited: bool = False,
+        shared: int | None = None,
     ) -> None:
         """A walk over a path.
 
         `files`: the outcome of an entry is that of its file alone, and only hard links are followed that depend on no
         more hard links, one by way of the other, than this; so links among names that were swapped come to an end, and
         a few walks are enough for all of them.  `unlimited`: as if the keys with quotas were not
-        valid.
+        valid.  `shared`: as if no key were that is granted below this depth only.
         """
         self._others = others
         self.forest = forest
@@ -305,6 +306,7 @@ class Walk:
         self._depth = directory.depth
         self._below = below
         self._unlimited = unlimited
+        self._shared = shared
         #: What it has not asked for: directories that were removed, which live if anything does in them, and others.
         self.deleted: list[tuple[EntryHash, Authority]] = []
         self.unproven: list[Unproven] = []
@@ -398,7 +400,7 @@ class Walk:
         """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
         entry = placed.entry
         if entry.action is Action.LINK:
-            return self._others.named(entry) if self._looks_at(entry) else UNKNOWN
+            return self._others.named(placed) if self._looks_at(entry) else UNKNOWN
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             state = self.states.get(target, UNKNOWN)
@@ -458,7 +460,7 @@ class Walk:
         """Whether the key of an entry is not valid, or the entry follows or names one of these."""
         entry = placed.entry
         authority = self.authorities[entry.hash]
-        if not authority.allows(entry.fingerprint):
+        if not self._allows(authority, entry.fingerprint):
             return True
         if entry.parent in doubtful and self._goes_on(placed):
             return True
@@ -466,7 +468,7 @@ class Walk:
             return entry.content in doubtful
         if entry.action is not Action.LINK:
             return False
-        if authority.may_grant(entry.fingerprint) and self.states[entry.hash].complete:
+        if self._may_grant(authority, entry.fingerprint) and self.states[entry.hash].complete:
             # It counts, whatever it names.
             return False
         return self._looks_at(entry) and self._others.is_unfounded(EntryHash(entry.content))
@@ -491,7 +493,7 @@ class Walk:
         authority = self.authorities[entry.hash]
         if not state.complete:
             return False
-        if authority.may_grant(entry.fingerprint) or self._carries_keys(entry, authority):
+        if self._may_grant(authority, entry.fingerprint) or self._carries_keys(entry, authority):
             return True
         return entry.action is Action.MKDIR and self._counts_below(Unproven(entry.hash, authority, True))
 
@@ -544,11 +546,18 @@ class Walk:
         return None
 
     def _is_valid(self, entry: Entry, authority: Authority) -> bool:
-        return authority.may_grant(entry.fingerprint) if self._unlimited else authority.allows(entry.fingerprint)
+        is_valid = self._may_grant if self._unlimited else self._allows
+        return is_valid(authority, entry.fingerprint)
+
+    def _allows(self, authority: Authority, key: Fingerprint) -> bool:
+        return authority.allows(key) and (self._shared is None or authority.depths[key] <= self._shared)
+
+    def _may_grant(self, authority: Authority, key: Fingerprint) -> bool:
+        return key not in authority.limits and self._allows(authority, key)
 
     def _carries_keys(self, entry: Entry, authority: Authority) -> bool:
         """Whether a valid key without a quota hangs a grant or revoke on an entry."""
-        return any(authority.may_grant(key.fingerprint) for key in self.forest.hanging.get(entry.hash, ()))
+        return any(self._may_grant(authority, key.fingerprint) for key in self.forest.hanging.get(entry.hash, ()))
 
     def _is_built_upon(self, entry: Entry, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from basefs.errors import InvalidEntry, PathError
 from basefs.log.blocks import Block
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
-from basefs.log.extensions import NO_LIMIT, Extensions, Quota
+from basefs.log.extensions import NO_EXTENSIONS, NO_LIMIT, Extensions, Quota
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.log.placement import ROOT_PATH_ID
@@ -315,13 +315,22 @@ class World:
                 content = encode_mode(0o640, None)
             case _:
                 content = b""
-        self._accept(node, key, parent, action, content)
+        moved = Extensions(is_moved=action is Action.LINK and step.b % 2 == 0)
+        self._accept(node, key, parent, action, content, moved)
 
-    def _accept(self, node: Node, key: SigningKey, parent: Entry, action: Action, content: bytes) -> None:
+    def _accept(
+        self,
+        node: Node,
+        key: SigningKey,
+        parent: Entry,
+        action: Action,
+        content: bytes,
+        extensions: Extensions = NO_EXTENSIONS,
+    ) -> None:
         is_new = parent.action is Action.MKDIR and action in (Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK)
         name = NAMES[len(content) % len(NAMES)] if is_new else parent.name
         try:
-            entry = key.sign(parent.hash, 7, action, name, content)
+            entry = key.sign(parent.hash, 7, action, name, content, extensions)
         except InvalidEntry:
             return
         self._by_hand[entry.hash] = entry

@@ -238,7 +238,8 @@ class Hostile:
             self._write(key, parent, name, deed.name, early)
         else:
             quota = QUOTAS[deed.name % len(QUOTAS)] if action is Action.GRANT else None
-            self._add(key, parent, action, name, self._content(action, deed, parent), Extensions(quota=quota), early)
+            extensions = Extensions(quota=quota, is_moved=action is Action.LINK and deed.other % 2 == 0)
+            self._add(key, parent, action, name, self._content(action, deed, parent), extensions, early)
 
     def _recover(self, deed: Deed) -> None:
         """A recovery, true or false, anywhere; most often its key goes on to confirm it."""

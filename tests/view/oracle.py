@@ -244,14 +244,14 @@ class Oracle:
         members = [entry for mkdir in directories for entry in self.under(mkdir) if self.place(entry.hash)[0] == names]
         return Path(self, members, keys, len(names)).result()
 
-    def _file_of(self, target: bytes) -> Path | None:
-        """The path of an entry that a link names, looked at for the files in it."""
+    def _file_of(self, target: bytes, shared: int | None = None) -> Path | None:
+        """The path of an entry that a link names, looked at for the files in it; `shared`: as of `Path`."""
         level = self.level(target)
         if target not in self.entries or level >= HOPS:
             return None
         names, directory = self.place(target)
         members = [entry for entry in self.under(directory) if self.place(entry.hash)[0] == names]
-        return Path(self, members, self.keys_above(directory), len(names), level)
+        return Path(self, members, self.keys_above(directory), len(names), level, shared)
 
     def _level(self, target: bytes) -> int:
         """On how many links the state of an entry depends, one by way of the other."""
@@ -279,7 +279,8 @@ class Oracle:
     def named(self, link: Entry) -> State:
         """What a link shows: the file that it names if its key may write that, otherwise what that was then."""
         target = link.content
-        path = self.file_of(target)
+        shared = self.common_depth(link.hash, target) if link.extensions.is_moved and target in self.entries else None
+        path = self.file_of(target, shared)
         if path is None:
             return UNKNOWN
         if target not in path.states() or path.state(self.entries[target]).kind not in FILES:
@@ -288,8 +289,19 @@ class Oracle:
         branch = path.branch(self.entries[target])
         now = then if branch is None else branch.state
         if self.may_change(link, then) and self.may_change(link, now):
-            return now._replace(link=target)
-        return then._replace(link=link.hash, origin=link.hash)
+            return now._replace(link=target, shared=shared)
+        return then._replace(link=link.hash, origin=link.hash, shared=None)
+
+    def common_depth(self, left: bytes, right: bytes) -> int:
+        """Depth of the deepest directory on whose path a key was granted, above both of these entries."""
+        granted = {self.place(entry.hash)[0] for entry in self.entries.values() if entry.action is Action.GRANT}
+        common = [mkdir for mkdir in self.above(left) if mkdir in self.above(right)]
+        return max((len(self.place(mkdir)[0]) for mkdir in common if self.place(mkdir)[0] in granted), default=-1)
+
+    def above(self, hash: bytes) -> list[bytes]:
+        """The directories above an entry."""
+        _, directory = self.place(hash)
+        return [directory, *self.above(directory)] if directory else []
 
     def may_change(self, entry: Entry, file: State) -> bool:
         """Whether the key of an entry may write at the path at which a file began."""
@@ -323,13 +335,22 @@ class Path:
     """The entries of one path, and what they come to."""
 
     def __init__(
-        self, oracle: Oracle, members: list[Entry], keys: Depths, depth: int, level: int | None = None
+        self,
+        oracle: Oracle,
+        members: list[Entry],
+        keys: Depths,
+        depth: int,
+        level: int | None = None,
+        shared: int | None = None,
     ) -> None:
-        """`level`: only the files are looked at, and links that depend on no more links than that."""
-        self.oracle, self.keys, self.depth, self.level = oracle, keys, depth, level
+        """`level`: only the files are looked at, and links that depend on no more links than that.
+
+        `shared`: keys that are granted below this depth only do not count.
+        """
+        self.oracle, self.keys, self.depth, self.level, self.shared = oracle, keys, depth, level, shared
         self.members = {entry.hash: entry for entry in members}
         self.memo: dict[tuple[str, bytes], object] = {}
-        self.keys_at = lru_cache(None)(self._keys_at)
+        self.all_keys_at = lru_cache(None)(self._all_keys_at)
         self.unfounded = lru_cache(None)(self._unfounded)
         self.counts_without_limits = lru_cache(None)(self._counts_without_limits)
 
@@ -408,16 +429,25 @@ class Path:
             entry, behind = self.members.get(entry.parent), entry
         return None
 
-    def _keys_at(self, entry: Entry) -> Depths:
+    def keys_at(self, entry: Entry) -> Depths:
+        """The keys that count at an entry."""
+        keys = self.all_keys_at(entry)
+        if self.shared is None:
+            return keys
+        found = Depths({key: depth for key, depth in keys.items() if depth <= self.shared})
+        found.limits = {key: limits for key, limits in keys.limits.items() if key in found}
+        return found
+
+    def _all_keys_at(self, entry: Entry) -> Depths:
         """The keys valid at an entry: those granted above, and on this incarnation of the path."""
         parent = self.members.get(entry.parent)
-        keys = self.keys if parent is None else self.keys_at(parent)
+        keys = self.keys if parent is None else self.all_keys_at(parent)
         if parent is not None and entry.action in CHILD_ACTIONS and self.state(parent).kind is Kind.ABSENT:
             # What is made anew does not inherit grants.
             keys = self.keys
         if entry.action is Action.REVERT:
             target = self.members.get(entry.content)  # type: ignore[call-overload]
-            return keys if target is None or not target.action.is_state else self.keys_at(target)
+            return keys if target is None or not target.action.is_state else self.all_keys_at(target)
         return granted(keys, self.oracle.hanging(entry.hash), self.depth)
 
     def branch(self, entry: Entry) -> Branch | None:

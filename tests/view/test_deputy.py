@@ -17,7 +17,7 @@ from basefs.log.keys import SigningKey
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.states import encode_mode
-from tests.support.helpers import ALICE, ROOT_KEY, Node, make_replica, path
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, Node, make_replica, path
 from tests.view.stories import Story, above
 
 SECRET = "/secret/admin"
@@ -247,46 +247,130 @@ def test_a_revoke_on_either_of_two_directories_that_are_one_ends_a_link(tmp_path
     replica.close()
 
 
-@pytest.mark.parametrize("kind", ["file", "tree", "symlink"])
-def test_a_file_that_was_moved_away_before_a_grant_is_not_the_new_keys(nodes: Nodes, kind: str) -> None:
-    root = nodes.root
-    nodes.does(root, lambda author: author.make_directory(path("/lab")))
-    nodes.does(root, lambda author: author.make_directory(path("/lab/d")))
-    old, new = ("/lab/d/f", "/secret/d/f") if kind == "tree" else ("/lab/f", "/secret/f")
-    if kind == "symlink":
-        nodes.does(root, lambda author: author.make_symlink(path(old), b"good"))
-    else:
-        nodes.does(root, lambda author: author.write(path(old), b"good" * 50, mode=0o640))
-        nodes.does(root, lambda author: author.write(path(old), b"good" * 50 + b"!", mtime=5))
-    last = nodes.tip(old)
-    source, target = ("/lab/d", "/secret/d") if kind == "tree" else (old, new)
-    nodes.does(root, lambda author: author.rename(path(source), path(target)))
-    nodes.does(root, lambda author: author.make_link(path("/secret/also"), path(new)))
-    before = root.replica.attributes(path(new))
+def _move(nodes: Nodes, source: str, target: str) -> None:
+    nodes.does(nodes.root, lambda author: author.rename(path(source), path(target)))
 
-    def grant(author: Author) -> Iterator[Draft]:
-        yield author.part_moved(path("/lab"), ALICE.public)
-        yield author.grant(path("/lab"), b"alice", ALICE.public)
 
-    applied = root.replica.commit(grant)
-    nodes.alice.receive(applied.entries, applied.blocks)
-    if kind == "symlink":
-        nodes.signs(last, Action.MODE, "f", encode_mode(0o777, (b"evil", b"evil")))
+def _link(nodes: Nodes, new: str, target: str) -> None:
+    nodes.does(nodes.root, lambda author: author.make_link(path(new), path(target)))
+
+
+def _move_out(nodes: Nodes, way: str) -> list[str]:
+    """Move `/lab/d/f` out of `/lab`; returns its names."""
+    match way:
+        case "file":
+            _move(nodes, "/lab/d/f", "/secret/f")
+        case "tree":
+            _move(nodes, "/lab/d", "/secret/f")
+            return ["/secret/f/f"]
+        case "in two steps":
+            _move(nodes, "/lab/d/f", "/lab/f")
+            _move(nodes, "/lab/f", "/secret/f")
+        case "by a link":
+            _link(nodes, "/secret/f", "/lab/d/f")
+            nodes.does(nodes.root, lambda author: author.remove(path("/lab/d/f"), directory=False))
+        case "with its other name":
+            _link(nodes, "/secret/g", "/lab/d/f")
+            _move(nodes, "/lab/d/f", "/secret/f")
+            return ["/secret/f", "/secret/g"]
+        case "with a name in the same tree":
+            _link(nodes, "/lab/d/g", "/lab/d/f")
+            _move(nodes, "/lab/d", "/secret/f")
+            return ["/secret/f/f", "/secret/f/g"]
+        case "and linked then":
+            _move(nodes, "/lab/d/f", "/secret/f")
+            _link(nodes, "/etc/f", "/secret/f")
+            return ["/secret/f", "/etc/f"]
+        case "over a file with another name":
+            nodes.does(nodes.root, lambda author: author.write(path("/secret/f"), b"old"))
+            _link(nodes, "/secret/old", "/secret/f")
+            _move(nodes, "/lab/d/f", "/secret/f")
+            assert nodes.at("/secret/old")[0] == b"old"
+    return ["/secret/f"]
+
+
+@pytest.mark.parametrize("writer", ["root", "another key"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "file",
+        "tree",
+        "in two steps",
+        "by a link",
+        "with its other name",
+        "with a name in the same tree",
+        "and linked then",
+        "over a file with another name",
+    ],
+)
+def test_no_key_of_a_directory_writes_what_was_moved_out_of_it(nodes: Nodes, way: str, writer: str) -> None:
+    nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
+    nodes.does(nodes.root, lambda author: author.make_directory(path("/lab/d")))
+    nodes.does(nodes.root, lambda author: author.write(path("/lab/d/f"), b"good", mode=0o640))
+    if writer == "another key":
+        nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"bob", BOB.public))
+        nodes.signs(nodes.tip("/lab/d/f"), Action.WRITE, "f", key=BOB)
+        nodes.signs(nodes.tip("/lab/d/f"), Action.MODE, "f", encode_mode(0o640, None), key=BOB)
     else:
-        nodes.signs(last, Action.WRITE, "f")
-        nodes.signs(last, Action.MODE, "f", encode_mode(0o666, None))
-        assert nodes.at(new) == nodes.at("/secret/also") == (b"good" * 50 + b"!", 0o640, 2)
-    for node in (root, nodes.alice):
-        shown = node.replica.attributes(path(new))
-        assert (shown.kind, shown.size, shown.owner, shown.links) == (before.kind, before.size, before.owner, 2)
-        assert node.replica.check_view() == []
+        nodes.does(nodes.root, lambda author: author.write(path("/lab/d/f"), b""))
+    last = nodes.tip("/lab/d/f")
+    names = _move_out(nodes, way)
+    before = [nodes.at(name) for name in names]
+    assert before == [(b"", 0o640, len(names))] * len(names)
+    # On another node at the same time, or later.
+    nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
+    for key in (ALICE, BOB) if writer == "another key" else (ALICE,):
+        write = nodes.signs(last, Action.WRITE, "f", key=key)
+        nodes.signs(last, Action.MODE, "f", encode_mode(0o666, None), key=key)
+        nodes.signs(write.hash, Action.MODE, "f", encode_mode(0o606, None), key=key)
+    assert [nodes.at(name) for name in names] == before
+    nodes.writes(names[0], b"better")
+    assert {nodes.at(name)[:2] for name in names} == {(b"better", 0o640)}
+
+
+def test_a_symbolic_link_that_was_moved_is_changed_by_no_key_of_its_old_directory(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
+    nodes.does(nodes.root, lambda author: author.make_symlink(path("/lab/f"), b"good"))
+    last = nodes.tip("/lab/f")
+    _move(nodes, "/lab/f", "/secret/f")
+    nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
+    nodes.signs(last, Action.MODE, "f", encode_mode(0o777, (b"evil", b"evil")))
+    for node in (nodes.root, nodes.alice):
+        assert node.replica.attributes(path("/secret/f")).owner is None
+
+
+def test_what_a_key_of_both_directories_changes_follows_a_move(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
+    nodes.does(nodes.root, lambda author: author.write(path("/lab/f"), b"good", mode=0o640))
+    nodes.does(nodes.root, lambda author: author.grant((), b"bob", BOB.public))
+    nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
+    last = nodes.tip("/lab/f")
+    _move(nodes, "/lab/f", "/secret/f")
+    # Bob's node has received no move, and Alice may write at the old path alone.
+    write = nodes.signs(last, Action.WRITE, "f", key=BOB)
+    nodes.signs(last, Action.MODE, "f", encode_mode(0o666, None))
+    assert nodes.at("/secret/f")[:2] == (b"", 0o640)
+    # Bob vouches for what he builds on.
+    evil = nodes.signs(write.hash, Action.MODE, "f", encode_mode(0o600, None))
+    assert nodes.at("/secret/f")[:2] == (b"", 0o640)
+    nodes.signs(evil.hash, Action.ACK, "f", key=BOB)
+    assert nodes.at("/secret/f")[:2] == (b"", 0o600)
+
+
+def test_a_move_within_a_directory_takes_the_file_from_none_of_its_keys(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.write(path("/web/f"), b"good"))
+    last = nodes.tip("/web/f")
+    _move(nodes, "/web/f", "/web/g")
+    nodes.signs(last, Action.WRITE, "f")
+    assert nodes.at("/web/g")[0] == b""
 
 
 def test_a_file_with_a_name_where_a_key_is_granted_is_shared(nodes: Nodes) -> None:
     nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
     nodes.does(nodes.root, lambda author: author.write(path("/lab/f"), b"good"))
-    nodes.does(nodes.root, lambda author: author.make_link(path("/etc/f"), path("/lab/f")))
-    assert nodes.root.replica.plan(lambda author: author.part_moved(path("/lab"), ALICE.public)).entries == []
-    # What was moved within the directory as well.
-    nodes.does(nodes.root, lambda author: author.rename(path("/lab/f"), path("/lab/g")))
-    assert nodes.root.replica.plan(lambda author: author.part_moved(path("/lab"), ALICE.public)).entries == []
+    _link(nodes, "/etc/f", "/lab/f")
+    # What is a name of a file that goes on elsewhere may move.
+    _move(nodes, "/etc/f", "/secret/f")
+    nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
+    nodes.signs(nodes.tip("/lab/f"), Action.WRITE, "f")
+    assert nodes.at("/secret/f") == nodes.at("/lab/f") == (b"", 0o644, 2)

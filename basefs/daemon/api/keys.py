@@ -95,9 +95,7 @@ class KeyServices:
             return plan
 
         members = self._members()
-        return self._carry_out(
-            make, request.dry_run, request.signer, first=lambda author: author.part_moved(path, public)
-        )
+        return self._carry_out(make, request.dry_run, request.signer)
 
     def invite(self, request: InviteKey) -> str:
         """See `InviteKey`."""
@@ -108,7 +106,6 @@ class KeyServices:
         def make(author: Author) -> Iterator[Draft]:
             if not is_made:
                 yield author.make_directory(READERS)
-            yield author.part_moved(path, public)
             draft = author.grant(path, name, public)
             _require_room(self._replica, members, draft, public)
             yield draft
@@ -172,19 +169,16 @@ class KeyServices:
         make: Callable[[Author], GrantPlan],
         dry_run: bool,
         signer: OtherKey | None,
-        *,
-        first: Callable[[Author], Draft] = lambda _: Draft(),
     ) -> GrantOutcome:
-        """Plan, and unless it is a rehearsal do, what `make` drafts, behind what `first` does."""
+        """Plan, and unless it is a rehearsal do, what `make` drafts."""
         key = None if signer is None else signing_key(signer)
         if dry_run:
             return _describe(self._replica.plan(make, key))
         plans: list[GrantPlan] = []
 
-        def draft(author: Author) -> Iterator[Draft]:
-            yield first(author)
+        def draft(author: Author) -> Draft:
             plans.append(make(author))
-            yield plans[-1].draft
+            return plans[-1].draft
 
         self._replica.commit(draft, key=key)
         return _describe(plans[-1])
