@@ -19,10 +19,6 @@ from basefs.view.states import State
 from basefs.view.supposing import subtree
 from basefs.view.tree import Tree
 
-#: Nanoseconds: a rename is a link and a removal that one node has signed, in any order, within a minute.  The order of
-#: arrival is another one on each node; a large tree takes some seconds to sign.
-_TOGETHER = 60 * 10**9
-
 
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
@@ -57,7 +53,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The path of the file that a link names; `renamed`: whether that name was removed when the link was made."""
+    """The path of the file that a link names; `renamed`: whether the link has made a new name in the place of that."""
 
     path: Path
     renamed: bool
@@ -138,18 +134,12 @@ class Past:
         return list(map(self._source, links))
 
     def _source(self, link: Entry) -> Source | None:
-        target = EntryHash(link.content)
-        placed = self._store.get(target)
+        placed = self._store.get(EntryHash(link.content))
         if placed is None:
             return None
-        following = {target}
-        renamed = False
-        for other in self._store.entries_at(placed.path_id):
-            # Parents come first.
-            if other.entry.parent in following:
-                following.add(other.entry.hash)
-                is_together = abs(other.entry.made - link.made) <= _TOGETHER
-                renamed |= other.entry.action is Action.DELETE and is_together
+        # Of a name that was one of the same file before, only the record moves, as the first name went away.
+        origins = {self._tree.resolver.state_after(hash).origin for hash in (link.hash, link.parent)}
+        renamed = link.extensions.is_moved and len(origins) > 1
         return Source(self._store.paths.path_of(placed.path_id), renamed)
 
     def arrivals(self, entries: Iterable[EntryHash]) -> list[Arrival]:
