@@ -131,6 +131,25 @@ def _links(victim: Victim, count: int) -> list[Entry]:
     return [keys[number % 2].sign(victim.web, 1, Action.LINK, b"l%d" % number, victim.hot) for number in range(count)]
 
 
+def _moved(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
+    """Changes of a file behind its old path, each behind the first one."""
+    file = ALICE.sign(victim.web, 1, Action.WRITE, b"m")
+    moved = ROOT.sign(victim.replica.identity, 1, Action.LINK, b"moved", file.hash, Extensions(is_moved=True))
+    gone = ROOT.sign(file.hash, 1, Action.DELETE, b"m")
+    return [file, moved, gone, *(key.sign(file.hash, number, Action.WRITE, b"m") for number in range(count))]
+
+
+def _moved_often(victim: Victim, count: int) -> list[Entry]:
+    """Versions of a file that is moved to as many names, each of which names another one."""
+    named = _chain(ALICE, victim.web, [(Action.WRITE, b"m", b"")] * (count // 2))
+    moved = Extensions(is_moved=True)
+    links = (
+        ROOT.sign(victim.replica.identity, 1, Action.LINK, b"m%d" % number, one.hash, moved)
+        for number, one in enumerate(named)
+    )
+    return [entry for pair in zip(named, links, strict=True) for entry in pair]
+
+
 def _swapped(victim: Victim, count: int) -> list[Entry]:
     """Hard links at two names, each to the one before at the other name."""
     found = [ALICE.sign(victim.web, 1, Action.WRITE, b"l0")]
@@ -354,6 +373,9 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "keys that grant and revoke": _granters,
     "directories of a revoked key": _directories,
     "hard links to a file of others": _links,
+    "changes behind a moved file": _moved,
+    "changes behind a moved file by a key above both": partial(_moved, key=ROOT),
+    "a file moved to many names": _moved_often,
     "hard links to one another": _swapped,
     "reverts to reverts": _reverts,
     "reverts to reverts of a revoked key": partial(_reverts, key=MALLORY),

@@ -138,11 +138,19 @@ class DirtyPaths:
 
 
 class _Following(NamedTuple):
-    """The links that follow a path's file, in a version of links and keys; `shared`: the least one of theirs."""
+    """The links that follow a path's file, in a version of links and keys.
+
+    Attributes:
+        version: that version.
+        links: their entries.
+        least: the least depth from which on no key counts for one of them; `None` if all keys count for all.
+        most: the depth from which on no key counts for any of them; `None` without any.
+    """
 
     version: object
     links: list[Placed]
-    shared: int | None
+    least: int | None
+    most: int | None
 
 
 class Tree:
@@ -388,9 +396,9 @@ class Tree:
                 if effect is not _Effect.NONE and self._crowds:
                     self._crowds.drop_above(self._store.paths.upwards(placed.path_id)[1:])
                 if has_links:
-                    self._update_names(placed, effect, named, now)
+                    self._update_names(placed, effect, named, now, is_new=is_new)
 
-    def _update_names(self, placed: Placed, effect: _Effect, named: set[int], now: int) -> None:
+    def _update_names(self, placed: Placed, effect: _Effect, named: set[int], now: int, *, is_new: bool) -> None:
         """Resolve the paths of the links again that may show something else since an entry.
 
         `named`: paths of which all links were looked at, and, below zero, those of which all links to anything below.
@@ -406,6 +414,10 @@ class Tree:
             self._update_links_below(placed.path_id, named, now)
             is_plain = False
         if placed.path_id in named:
+            return
+        most = self._following_of(placed.path_id).most if is_new and self._store.has_links(placed.path_id) else None
+        if most is not None and self._is_below(placed, most):
+            self._update_links(self._links_naming(placed), now)
             return
         if is_plain:
             # Only links that follow their file show what is appended to it.
@@ -453,8 +465,10 @@ class Tree:
         known = self._following.get(path_id)
         if known is None or known.version != version:
             links = [link for link in self._store.links_to(path_id) if self.resolver.follows(link.entry)]
-            depths = [depth for link in links if (depth := self.resolver.shared_depth(link)) is not None]
-            known = self._following[path_id] = _Following(version, links, min(depths, default=None))
+            found = list(map(self.resolver.shared_depth, links))
+            depths = [depth for depth in found if depth is not None]
+            most = max(depths, default=None) if None not in found else None
+            known = self._following[path_id] = _Following(version, links, min(depths, default=None), most)
         return known
 
     def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
@@ -497,13 +511,18 @@ class Tree:
             return True
         # The file of a link is looked at with the keys that its own ancestors make valid, and that of a moved name with
         # some of these.
-        authority, key = self.resolver.authority_above(placed), placed.entry.fingerprint
+        authority = self.resolver.authority_above(placed)
         if authority != node.authority:
             return False
-        shared = self._following_of(placed.path_id).shared
-        if shared is None or authority.deepest <= shared:
-            return True
-        return authority.depths.get(key, authority.deepest) > shared and not self._store.is_reverted_to(placed)
+        least = self._following_of(placed.path_id).least
+        return least is None or authority.deepest <= least or self._is_below(placed, least)
+
+    def _is_below(self, placed: Placed, depth: int) -> bool:
+        """Whether an entry concerns no link for which keys count that are granted at this depth or above alone."""
+        if placed.kind is not EntryKind.SUCCESSOR or self._store.is_reverted_to(placed):
+            return False
+        granted = self.resolver.authority_above(placed).depths.get(placed.entry.fingerprint)
+        return granted is None or granted > depth
 
     def _counts_for_nothing(self, placed: Placed, node: Node, is_shown: bool) -> bool:
         """Whether a new entry below a directory decides nothing: its key is not valid there, nor below.
