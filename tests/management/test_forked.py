@@ -7,12 +7,13 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.commands import Cli
 from tests.support.forked import CommandServer
 from tests.support.namespaces import NamespaceNetwork
-from tests.support.node import COMMAND, Node
+from tests.support.node import COMMAND, Node, has_ended
 from tests.support.patience import DEADLINE
 
 
@@ -77,6 +78,23 @@ def test_a_command_that_hangs_is_ended(server: CommandServer, base: Path) -> Non
     with pytest.raises(subprocess.TimeoutExpired):
         server.run(["bootstrap", "conf", "-k", str(base / "pipe")], str(base / "home"), None, 0.5)
     assert server.run(["list"], str(base / "home"), None, DEADLINE).returncode == 0
+
+
+@pytest.mark.process
+def test_a_daemon_shows_the_home_that_it_has(server: CommandServer, conf: Cli) -> None:
+    node, other = Node(conf.base), Node(conf.base / "other")
+    try:
+        assert server.run(["run", "conf", "-s"], str(node.home), None, DEADLINE).returncode == 0
+        pid = node.daemon("conf")
+        environment = psutil.Process(pid).environ()
+        assert environment.pop("BASEFS_HOME") == str(node.home)
+        assert environment.keys() == os.environ.keys() - {"BASEFS_HOME", "PYTEST_CURRENT_TEST"}
+        # By which nodes find what they have to end.
+        other.clean_up()
+        assert not has_ended(pid)
+    finally:
+        node.clean_up()
+    assert has_ended(pid)
 
 
 def test_another_environment_is_not_forked(server: CommandServer, monkeypatch: pytest.MonkeyPatch) -> None:

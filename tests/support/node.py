@@ -28,15 +28,13 @@ COMMAND = Path(sys.executable).with_name("basefs")
 PUBLISH_TIMEOUT = 600.0
 
 _MNT_DETACH = 2  # umount2(2)
-#: Commands that start a daemon: they run as users run them, by an interpreter of their own.
-_DAEMONS = ("mount", "run")
 #: See `forked_commands`.
 _forked: CommandServer | None = None
 
 
 @contextlib.contextmanager
 def forked_commands() -> Iterator[None]:
-    """Meanwhile the commands of all nodes, but for those that start a daemon, are forked: they take another time."""
+    """Meanwhile the commands of all nodes are forked, which takes another time and memory."""
     global _forked
     with CommandServer() as _forked:
         yield
@@ -122,7 +120,7 @@ class Node:
 
     def spawn(self, *arguments: str | bytes | Path) -> subprocess.CompletedProcess[str]:
         """Run the real command and wait for it; whatever comes of it is in the result."""
-        if _forked is not None and arguments[0] not in _DAEMONS and _forked.suits(self.environment):
+        if _forked is not None and _forked.suits(self.environment):
             return _forked.run(list(map(os.fsdecode, arguments)), str(self.home), self.namespace, DEADLINE)
         return subprocess.run(
             [*self.prefix(), COMMAND, *arguments],
