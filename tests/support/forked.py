@@ -176,7 +176,7 @@ def _show_home(home: str) -> None:
 
 def _main() -> None:
     from basefs.management import main
-    from tests.support.namespaces import in_namespace
+    from tests.support.namespaces import enter_namespace
 
     importlib.import_module("basefs.daemon.launch")
     for command in main.COMMANDS:
@@ -192,11 +192,15 @@ def _main() -> None:
     os.umask(request["umask"])
     os.chdir(request["directory"])
     sys.argv = ["basefs", *request["arguments"]]
-    network = in_namespace(request["namespace"]) if request["namespace"] is not None else contextlib.nullcontext()
+    if request["namespace"] is not None:
+        enter_namespace(request["namespace"])
+    command = os.getpid()
     try:
-        with network:
-            main.main()
+        main.main()
     except SystemExit as ended:
+        if os.getpid() != command:
+            # A daemon, which ends as it always does.
+            raise
         # Without taking the interpreter apart, which would copy all memory that the process shares.
         assert isinstance(ended.code, int)
         sys.stdout.flush()

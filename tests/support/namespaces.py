@@ -59,15 +59,24 @@ def _run_batch(namespace: str, lines: Iterable[str]) -> None:
 @contextlib.contextmanager
 def in_namespace(name: str) -> Iterator[None]:
     """Let this thread make its sockets in a network namespace; they stay there."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with Path("/proc/thread-self/ns/net").open() as here, Path(_NAMESPACES, name).open() as there:
-        if libc.setns(there.fileno(), _CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
+    with Path("/proc/thread-self/ns/net").open() as here:
+        enter_namespace(name)
         try:
             yield
         finally:
-            if libc.setns(here.fileno(), _CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "cannot return to the network namespace")
+            _set_namespace(here.fileno(), "cannot return to the network namespace")
+
+
+def enter_namespace(name: str) -> None:
+    """Have this thread live in a network namespace from now on.  Raises OSError."""
+    with Path(_NAMESPACES, name).open() as there:
+        _set_namespace(there.fileno(), f"cannot enter the network namespace {name}")
+
+
+def _set_namespace(descriptor: int, failure: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), failure)
 
 
 class NamespaceNetwork:
