@@ -37,6 +37,10 @@ if settings().max_examples >= settings.get_profile("slow").max_examples:
     # A test takes hours.
     os.environ["PYTEST_TIMEOUT"] = "0"
 
+# On a disk, most of the time of many tests would go into the syncing of new databases.
+if os.access("/dev/shm", os.W_OK):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
 # What a shell starts in the background, or nohup, ignores these; the programs that are tested would inherit it.
 for _number, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(_number) is signal.SIG_IGN:
