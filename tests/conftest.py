@@ -7,6 +7,7 @@ set) it fails instead.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -65,14 +66,51 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.process)
         if "shared" in fixtures:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(key=_rank)
+    waiting = sorted(filter(_waits, items), key=_rank)
+    others = [item for item in items if not _waits(item)]
+    # The view's take longest, and are last in the order of the packages.
+    busy = list(filter(_works_long, reversed(others)))
+    items[:] = [*_spread(busy, waiting), *itertools.filterfalse(_works_long, others)]
+
+
+#: Of tests that wait, the longest first.
+_WAITING = ("cluster", "fuse", "serf", "process")
+#: A cluster waits as long as so many mounts or daemons.
+_CLUSTER = 4
+
+
+def _waits(item: pytest.Item) -> bool:
+    """Whether a test waits for daemons most of the time."""
+    return any(item.get_closest_marker(marker) is not None for marker in _WAITING)
 
 
 def _rank(item: pytest.Item) -> list[bool]:
-    """Where a test comes: clusters, mounts, agents and daemons first, then random examples, which may take minutes."""
+    """Where a test comes among those that wait: first those that may take longer than others."""
+    return [item.get_closest_marker(marker) is None for marker in ("timeout", *_WAITING)]
+
+
+def _works_long(item: pytest.Item) -> bool:
+    """Whether a test works for seconds, or plays random examples."""
     is_random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-    markers = ("cluster", "fuse", "serf", "process")
-    return [*(item.get_closest_marker(marker) is None for marker in markers), not is_random]
+    return is_random or item.get_closest_marker("slow") is not None
+
+
+def _spread(busy: list[pytest.Item], waiting: list[pytest.Item]) -> list[pytest.Item]:
+    """Both, with those that keep a core busy among those that wait, so that no core is idle.
+
+    They come between modules alone, since the next one ends what the tests of a module share.
+    """
+    weights = [_CLUSTER if item.get_closest_marker("cluster") is not None else 1 for item in waiting]
+    found: list[pytest.Item] = []
+    taken = done = 0
+    for number, item in enumerate(waiting):
+        if number and item.path != waiting[number - 1].path:
+            due = len(busy) * done // sum(weights)
+            found += busy[taken:due]
+            taken = due
+        found.append(item)
+        done += weights[number]
+    return found + busy[taken:]
 
 
 def _missing(marker: str) -> str | None:
