@@ -70,7 +70,8 @@ def test_a_cluster_that_is_well_and_what_a_firewall_does(cluster: Cluster) -> No
     wait_to_find("all nodes", lambda rows: any("none of the 2 known peers" in row[2] for row in rows))
 
 
-def test_status_tells_who_is_there_and_with_whom_it_is_in_step(cluster: Cluster) -> None:
+def test_status_tells_who_is_there_and_with_whom_it_is_in_step(network: Callable[[int], NamespaceNetwork]) -> None:
+    cluster = Cluster.start(network(3), profile="lan")
     one, two, three = cluster.nodes
 
     def told(node: Node) -> dict[str, str]:

@@ -43,7 +43,7 @@ def row_status(node: Node, name: str) -> str:
 
 
 def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[int], NamespaceNetwork]) -> None:
-    cluster = Cluster.start(network(2), options=_METRICS)
+    cluster = Cluster.start(network(2), profile="lan", options=_METRICS)
     one, two = cluster.nodes
     (one.mountpoint / "d").mkdir()
     for name in ("kept", "lost"):
@@ -54,7 +54,7 @@ def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[
     with contextlib.closing(sqlite3.connect(Home(two.home).directory(NAME) / "log.db")) as database, database:
         database.execute("DROP TRIGGER entries_no_update")
         assert database.execute(DAMAGE).rowcount > 0
-    two.mount(NAME, "--owners", *_METRICS)
+    two.mount(NAME, "--owners", "--profile", "lan", *_METRICS)
     cluster.wait_for_members()
     assert not (two.mountpoint / "d" / "lost").exists()
     assert len(cluster.root_hashes()) == 1, "nothing else shows it"
@@ -75,7 +75,7 @@ def test_a_tree_that_differs_is_an_alarm_that_names_the_path(network: Callable[[
     wait_until(lambda: not one.query("status", NAME)["differing"], DEADLINE, "no alarm")
     wait_until(lambda: differing(one) == [], DEADLINE, "no metric")
     assert "shows something else" not in one.basefs("status", NAME)
-    two.mount(NAME, "--owners", *_METRICS)
+    two.mount(NAME, "--owners", "--profile", "lan", *_METRICS)
     wait_until(lambda: bool(one.query("status", NAME)["differing"]), DEADLINE, "the alarm")
     # A member that is lost counts until it is forgotten, and so does what it has shown.
     two.kill(NAME)
