@@ -125,15 +125,27 @@ def standing_with(node: Node, other: Node) -> bool:
 
 #: Seconds from the arrival of a revoke to the end of the sessions of its key.
 _ENDED = 2.0
+#: How often it is tried on a machine that may be busy with something else.
+_TRIES = 3
 
 
 @pytest.mark.alone
 @pytest.mark.logs("unknown key")
 def test_who_is_expelled_is_out_within_seconds(network: Callable[[int], NamespaceNetwork]) -> None:
-    cluster = Cluster.start(network(3), closed=True)
-    took = [expel_and_let_in(cluster) for _ in range(3)]
-    sys.stdout.write(f"seconds from the arrival of a revoke to the end of sessions: {took}\n")
-    assert min(took) <= _ENDED
+    cluster = Cluster.start(network(3), closed=True, profile="lan")
+    took: list[float] = []
+    while len(took) < _TRIES and not (took and took[-1] <= _ENDED):
+        took.append(expel_and_let_in(cluster))
+    wait_until_all_are_in(cluster)
+    assert min(took) <= _ENDED, f"seconds from the arrival of a revoke to the end of sessions: {took}"
+
+
+def wait_until_all_are_in(cluster: Cluster) -> None:
+    """Until the third node takes part in all that the second one does."""
+    first, second, third = cluster.nodes
+    wait_until(lambda: standing_with(second, third), DEADLINE, "sessions stand")
+    wait_until(lambda: gossip_sees(second, third), DEADLINE, "gossip knows it")
+    wait_until(lambda: gossip_key(first) == gossip_key(second) == gossip_key(third), DEADLINE, "one gossip key")
 
 
 def expel_and_let_in(cluster: Cluster) -> float:
@@ -142,9 +154,7 @@ def expel_and_let_in(cluster: Cluster) -> float:
     Returns the seconds from the arrival of the revoke at the second one to the end of its sessions with the third.
     """
     first, second, third = cluster.nodes
-    wait_until(lambda: standing_with(second, third), DEADLINE, "sessions stand")
-    wait_until(lambda: gossip_sees(second, third), DEADLINE, "gossip knows it")
-    wait_until(lambda: gossip_key(first) == gossip_key(second) == gossip_key(third), DEADLINE, "one gossip key")
+    wait_until_all_are_in(cluster)
     key, before = gossip_key(first), len(revokes(second))
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(first.basefs, "expel", NAME, "node3")
