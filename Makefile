@@ -112,8 +112,8 @@ pythons: $(VENV)/.checkable
 test: install
 	@sh install.sh --check-root "make test"
 	@$(PYTHON) -m compileall -q basefs eval
-	@# Half of the workers wait, for a daemon or a network.
-	@$(PYTHON) -m pytest -n $$((2 * $(CORES))) --dist loadgroup -m 'not alone' || { test $$? = 1 && $(AGAIN); }
+	@# Two of three workers wait, for a daemon or a network.
+	@$(PYTHON) -m pytest -n $$((3 * $(CORES))) --dist loadgroup -m 'not alone' || { test $$? = 1 && $(AGAIN); }
 	@$(PYTHON) -m pytest -m alone
 
 test-pythons: pythons
