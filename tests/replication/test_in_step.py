@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,6 +41,7 @@ from basefs.sync.net.transport import SessionContext
 from tests.simulation.loop import PROCESS, Loop, Process, Trace
 from tests.simulation.network import Link, Network
 from tests.support.helpers import ROOT_KEY, copy_replica, in_blocks, make_replica, noise
+from tests.support.mounts import temporary_directory
 
 #: Seconds after which what is not everywhere is said to be missing, and that the command takes to print the answer.
 PROMISED = 2.0
@@ -204,9 +204,9 @@ class SimulatedNode:
 def nodes(loop: Loop, count: int, limited: bool) -> Iterator[list[SimulatedNode]]:
     """Nodes with equal logs and one key; `limited`: the last one takes no contents of others."""
     hosts = [f"10.0.0.{number}" for number in range(1, count + 1)]
-    with tempfile.TemporaryDirectory() as directory:
-        replicas = [make_replica(Path(directory) / hosts[0])]
-        replicas += [copy_replica(replicas[0], Path(directory) / host, [ROOT_KEY]) for host in hosts[1:]]
+    with temporary_directory() as directory:
+        replicas = [make_replica(directory / hosts[0])]
+        replicas += [copy_replica(replicas[0], directory / host, [ROOT_KEY]) for host in hosts[1:]]
         if limited:
             replicas[-1].close()
             replicas[-1] = Replica(replicas[-1].directory, [ROOT_KEY], limits=DiskLimits(max_log_bytes=1))

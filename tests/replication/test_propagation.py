@@ -29,6 +29,7 @@ from basefs.sync.session import result
 from basefs.sync.session.result import Reason, Result
 from tests.replication.loop import Loop
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, noise
+from tests.support.mounts import temporary_directory
 
 PULLS = PullLimits()
 
@@ -296,31 +297,29 @@ def test_blocks_that_come_late_are_not_fetched(node: Node, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @given(st.randoms(use_true_random=False), st.integers(0, 20))
-def test_events_come_in_any_order_and_some_more_than_once(
-    tmp_path_factory: pytest.TempPathFactory, rng: random.Random, twice: int
-) -> None:
-    directory = tmp_path_factory.mktemp("order")
-    node = Node(make_replica(directory / "here"))
-    there = copy_replica(node.replica, directory / "there", (ROOT_KEY,))
-    payloads: list[bytes] = []
-    for number in range(10):
-        content = noise(number, rng.randrange(1, 3 * GOSSIP_BLOCK_DATA))
-        applied = there.commit(lambda author, n=number, c=content: author.write((b"file%d" % (n % 3),), c))  # type: ignore[misc]
-        blocks = [block.encode() for block in applied.blocks]
-        payloads += encode_events([entry.encode() for entry in applied.entries], blocks, TWO)
-    told = payloads + [rng.choice(payloads) for _ in range(twice)]
-    rng.shuffle(told)
-    for payload in told:
-        node.propagation.on_event(decode_event(payload))
-        if rng.random() < 0.3:
-            node.loop.pass_time(0.05)
-    node.loop.pass_time(1.0)
-    assert node.replica.root_hash() == there.root_hash()
-    assert not node.replica.missing_blocks(1)
-    for number in range(3):
-        assert node.replica.read((b"file%d" % number,)) == there.read((b"file%d" % number,))
-    there.close()
-    node.replica.close()
+def test_events_come_in_any_order_and_some_more_than_once(rng: random.Random, twice: int) -> None:
+    with temporary_directory() as directory:
+        node = Node(make_replica(directory / "here"))
+        there = copy_replica(node.replica, directory / "there", (ROOT_KEY,))
+        payloads: list[bytes] = []
+        for number in range(10):
+            content = noise(number, rng.randrange(1, 3 * GOSSIP_BLOCK_DATA))
+            applied = there.commit(lambda author, n=number, c=content: author.write((b"file%d" % (n % 3),), c))  # type: ignore[misc]
+            blocks = [block.encode() for block in applied.blocks]
+            payloads += encode_events([entry.encode() for entry in applied.entries], blocks, TWO)
+        told = payloads + [rng.choice(payloads) for _ in range(twice)]
+        rng.shuffle(told)
+        for payload in told:
+            node.propagation.on_event(decode_event(payload))
+            if rng.random() < 0.3:
+                node.loop.pass_time(0.05)
+        node.loop.pass_time(1.0)
+        assert node.replica.root_hash() == there.root_hash()
+        assert not node.replica.missing_blocks(1)
+        for number in range(3):
+            assert node.replica.read((b"file%d" % number,)) == there.read((b"file%d" % number,))
+        there.close()
+        node.replica.close()
 
 
 # Members
