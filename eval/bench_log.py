@@ -1,12 +1,11 @@
 """What entries cost: `make bench-log`.
 
 Entries are applied as a session of sync applies them: decoded, placed, verified, stored and shown, a batch in a
-transaction, while the signatures of the next batch are verified.  Beside that, in the same run: verifying their
-signatures and nothing else, in one thread, as BaseFS does and as OpenSSL does, and inserting rows of the same bytes
-into SQLite and nothing else.  Rates are per second of processor time, so that what else the machine does counts for
-none of them; the seconds on the clock, which count for an idle machine alone, stand beside them.  Then a daemon
-mounts the log, beside its Serf agent: time from the command to the first read, and memory.  Several rounds; a figure is
-their median, with the least and the most.
+transaction.  Beside that, in the same run: verifying their signatures and nothing else, in one thread, as BaseFS does
+and as OpenSSL does, and inserting rows of the same bytes into SQLite and nothing else.  Rates are per second of
+processor time, so that what else the machine does counts for none of them; the seconds on the clock, which count for an
+idle machine alone, stand beside them.  Then a daemon mounts the log, beside its Serf agent: time from the command to
+the first read, and memory.  Several rounds; a figure is their median, with the least and the most.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -164,16 +162,13 @@ def _verify_with_openssl(raw: list[bytes]) -> tuple[float, float]:
 
 def _apply(log: Path, raw: list[tuple[bytes, list[bytes]]]) -> None:
     replica = Replica.create(log, Entry.decode(raw[0][0]).hash)
-    with ThreadPoolExecutor(1) as ahead:
-        for start in range(0, len(raw), _BATCH):
-            batch, following = (raw[at : at + _BATCH] for at in (start, start + _BATCH))
-            preparing = ahead.submit(replica.prepare, [entry for entry, _ in following])
-            result = replica.add([entry for entry, _ in batch], [block for _, blocks in batch for block in blocks])
-            assert not result.rejected and not result.missing_parents
-            preparing.result()
-            # A daemon does so every 100 ms.
-            if start % (_BATCH * 4) == 0:
-                replica.sync_to_disk()
+    for start in range(0, len(raw), _BATCH):
+        batch = raw[start : start + _BATCH]
+        result = replica.add([entry for entry, _ in batch], [block for _, blocks in batch for block in blocks])
+        assert not result.rejected and not result.missing_parents
+        # A daemon does so every 100 ms.
+        if start % (_BATCH * 4) == 0:
+            replica.sync_to_disk()
     assert replica.missing_blocks(1) == []
     replica.close()
 

@@ -73,7 +73,7 @@ class Delivery:
             publics: hash of an entry -> the raw public key that it names; others are not verified yet.
             root: the root entry, if any of these is a recovery.
         """
-        signed = [(each, None if self._is_verified(each) else publics.get(each.hash)) for each in self.entries]
+        signed = [(entry, publics.get(entry.hash)) for entry in self.entries]
         self.entries.clear()
         for (entry, public), error in zip(signed, find_wrong(signed, root), strict=True):
             if error is not None:
@@ -82,10 +82,6 @@ class Delivery:
             self.entries.append(entry)
             if public is not None:
                 self.verified[entry.hash] = (entry.signature, public)
-
-    def _is_verified(self, entry: Entry) -> bool:
-        """Whether the signature was: another one of the same entry has the same hash."""
-        return self.verified.get(entry.hash, (b"", b""))[0] == entry.signature
 
     def take(self) -> list[Entry]:
         """The entries to be looked at next, which leave it.

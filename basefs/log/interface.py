@@ -179,9 +179,6 @@ class LogState(Protocol):
         `peer`: their sender, in whose room those wait that come too early.
         """
 
-    def prepare(self, entries: Sequence[bytes]) -> None:
-        """Verify entries that `add` gets next, while another thread is in `add`.  Never raises for bad input."""
-
     def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
         """The blocks that are to be fetched, at most `limit` of those with a number above `behind`, with it.
 

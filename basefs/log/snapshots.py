@@ -26,7 +26,7 @@ from basefs.log.missing import BLOCK_QUERY, decoded_block
 from basefs.log.paths import Paths
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.remembered import Remembered
-from basefs.log.store import ENTRY_COLUMNS, checksum_of, known, placed_of
+from basefs.log.store import ENTRY_COLUMNS, checksum_of, placed_of
 from basefs.path import Path
 
 #: Encoded entries kept in memory, about 400 bytes each.
@@ -185,11 +185,6 @@ class SnapshotReader:
         """These are committed now, and likely to be sent next."""
         for entry in entries:
             self._recent.keep(entry.hash, entry.encode())
-
-    def known(self, hashes: Sequence[EntryHash]) -> set[EntryHash]:
-        """Those of these hashes whose entries are in the log."""
-        with self._connected() as snapshot:
-            return known(snapshot.db, hashes)
 
     def open_small(self, write: EntryHash) -> bytes | None:
         """The content of a write entry, if it is small; `None` also where it cannot be read."""

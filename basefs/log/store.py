@@ -199,7 +199,12 @@ class Store:
 
     def known(self, hashes: Sequence[EntryHash]) -> set[EntryHash]:
         """Those of these hashes whose entries are in the log."""
-        return known(self._db, hashes)
+        found: set[EntryHash] = set()
+        for start in range(0, len(hashes), _HASHES_A_QUERY):
+            some = hashes[start : start + _HASHES_A_QUERY]
+            marks = ",".join("?" * len(some))
+            found.update(row[0] for row in self._db.execute(f"SELECT hash FROM entries WHERE hash IN ({marks})", some))
+        return found
 
     def arrived_behind(self, sequence: int) -> set[EntryHash]:
         """The entries that came after the one with this number."""
@@ -479,16 +484,6 @@ class Store:
             return 0
         log.info("room for contents again: %d that have waited are fetched", self.blocks.wanted_count)
         return self.blocks.wanted_count
-
-
-def known(db: sqlite3.Connection, hashes: Sequence[EntryHash]) -> set[EntryHash]:
-    """Those of these hashes whose entries a connection to the log sees."""
-    found: set[EntryHash] = set()
-    for start in range(0, len(hashes), _HASHES_A_QUERY):
-        some = hashes[start : start + _HASHES_A_QUERY]
-        marks = ",".join("?" * len(some))
-        found.update(row[0] for row in db.execute(f"SELECT hash FROM entries WHERE hash IN ({marks})", some))
-    return found
 
 
 def _within(directories: Collection[EntryHash] | None) -> tuple[str, Collection[EntryHash]]:

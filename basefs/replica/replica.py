@@ -53,13 +53,11 @@ from basefs.log.missing import Incomplete
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
 from basefs.log.receipts import Receipt
-from basefs.log.remembered import Remembered
 from basefs.log.reserve import NO_LIMITS, DiskLimits
 from basefs.log.room import Room
 from basefs.log.schema import CACHE_FILE, LOG_FILE
 from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
-from basefs.log.verifying import find_wrong
 from basefs.path import Path, display
 from basefs.replica.applied import Applied
 from basefs.replica.audit import ViewAudit
@@ -89,9 +87,6 @@ T = TypeVar("T")
 #: Seconds after which a batch of remote entries lets waiting threads go first.  Readers wait for that and for one
 #: transaction's end; a shorter time makes more transactions, each of which writes pages anew.
 LONG_HOLD = 0.005
-
-#: Entries that may be verified ahead of their turn: two batches of a node that does nothing but fetch.
-_PREPARED = 1024
 
 
 @dataclass(slots=True)
@@ -148,8 +143,6 @@ class Replica:
         self._snapshots = SnapshotReader(self._store.database, cache)
         self._orphans = Orphans()
         self._newcomer = Newcomer()
-        #: Encoded entries that were verified ahead of their turn: the entry, and the raw public key of its signature.
-        self._prepared: Remembered[bytes, tuple[Entry, bytes]] = Remembered(_PREPARED)
         self._feed = CommitFeed()
         #: Number of the last commit, and the paths that the view changed with commits that may not be delivered yet.
         self._commits = 0
@@ -624,7 +617,6 @@ class Replica:
     ) -> AddResult:
         """`apply` for encoded entries and blocks; `everything`: also contents that no view shows."""
         decoded: list[Entry] = []
-        verified: dict[EntryHash, tuple[bytes, bytes]] = {}
         pieces: list[Block] = []
         rejected: list[str] = []
         later: list[bytes] = []
@@ -632,13 +624,7 @@ class Replica:
         hashes = [hash_of(raw) for raw in entries]
         known, seen = self._known(hashes)
         for raw, hash in zip(entries, hashes, strict=True):
-            prepared = self._prepared.pop(raw, None)
             if hash in known:
-                continue
-            if prepared is not None:
-                entry, public = prepared
-                decoded.append(entry)
-                verified[hash] = entry.signature, public
                 continue
             try:
                 decoded.append(Entry.decode(raw, hash))
@@ -651,9 +637,7 @@ class Replica:
                 pieces.append(Block.decode(raw))
             except InvalidEntry as error:
                 rejected.append(str(error))
-        delivery = Delivery.of(decoded, pieces, peer, seen)
-        delivery.verified.update(verified)
-        applied = self._apply(delivery, everything=everything)
+        applied = self._apply(Delivery.of(decoded, pieces, peer, seen), everything=everything)
         keys = list(map(self._key_of, later))
         return AddResult(
             accepted=len(applied.entries) + applied.new_blocks,
@@ -663,26 +647,6 @@ class Replica:
             ungranted=applied.ungranted + keys.count(None),
             unsupported=sum(key is not None and is_signed_by(key, raw) for key, raw in zip(keys, later, strict=True)),
         )
-
-    def prepare(self, entries: Sequence[bytes]) -> None:
-        """See `LogState`.  Takes no lock: a transaction under way does not hold it up."""
-        found: dict[bytes, Entry] = {}
-        hashes = [hash_of(raw) for raw in entries]
-        known = self._snapshots.known(hashes)
-        for raw, hash in zip(entries, hashes, strict=True):
-            if hash not in known:
-                # `add` refuses what cannot be decoded.
-                with contextlib.suppress(InvalidEntry):
-                    found[raw] = Entry.decode(raw, hash)
-        key = self._store.granted.key
-        # A recovery needs the root entry, for which the log has to be locked.
-        signed = [
-            (entry, None if entry.extensions.recovery is not None else key(entry.fingerprint))
-            for entry in found.values()
-        ]
-        for raw, (entry, public), error in zip(found, signed, find_wrong(signed), strict=True):
-            if public is not None and error is None:
-                self._prepared.keep(raw, (entry, public))
 
     def _key_of(self, encoded: bytes) -> bytes | None:
         """The raw public key that has signed an encoded entry, as it says; `None` if no grant here names it."""

@@ -26,7 +26,7 @@ from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.hashes import EntryHash
-from basefs.log.keys import SigningKey, verify
+from basefs.log.keys import verify
 from basefs.log.verifying import Signed, find_wrong
 from basefs.path import Path
 from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
@@ -263,69 +263,6 @@ def test_a_right_signature_vouches_for_no_other_one_of_the_same_entry(tmp_path: 
     applied = replica.apply([forged, entry], [])
     assert [accepted.signature for accepted in applied.entries] == [entry.signature]
     assert len(applied.rejected) == 1
-    replica.close()
-
-
-def test_signatures_are_verified_ahead_while_the_log_is_held_and_not_again(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, in_time: Callable[[Callable[[], object]], bool]
-) -> None:
-    writer, reader, written = make_delivery(tmp_path, 20)
-    verified: list[EntryHash] = []
-
-    def count(entry: Entry, public: bytes, root: Entry | None) -> None:
-        verified.append(entry.hash)
-        verify(entry, public, root)
-
-    monkeypatch.setattr(basefs.log.verifying, "verify", count)
-    monkeypatch.setattr(basefs.log.intake, "verify", count)
-    raws = [entry.encode() for entry in written.entries]
-    rubbish = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d").encode()[:-1]
-    assert reader.plan(lambda author: in_time(lambda: reader.prepare([*raws, rubbish])))
-    assert verified == [entry.hash for entry in written.entries]
-    result = reader.add(raws, [block.encode() for block in written.blocks])
-    assert not result.rejected and len(verified) == len(written.entries)
-    assert reader.root_hash() == writer.root_hash()
-    # What is known costs no signature either.
-    reader.prepare(raws)
-    assert len(verified) == len(written.entries)
-    writer.close()
-    reader.close()
-
-
-@pytest.mark.parametrize("with_parent", [False, True])
-def test_what_was_verified_ahead_vouches_for_nothing_else(tmp_path: pathlib.Path, with_parent: bool) -> None:
-    replica = make_replica(tmp_path)
-    parent = ROOT_KEY.sign(ROOT.hash, 1, Action.MKDIR, b"d")
-    entry = ROOT_KEY.sign(parent.hash, 1, Action.MKDIR, b"e")
-    forged = replace(entry, signature=bytes(64))
-    replica.prepare([entry.encode(), forged.encode()])
-    if with_parent:
-        replica.apply([parent], [])
-    result = replica.add([forged.encode(), entry.encode(), forged.encode()], [])
-    assert len(result.rejected) == 2 and all("wrong signature" in reason for reason in result.rejected)
-    assert result.missing_parents == (() if with_parent else (parent.hash,))
-    replica.apply([parent], [])
-    assert replica.entry(entry.hash) == entry.encode()
-    replica.close()
-
-
-def test_a_key_is_looked_at_again_when_what_was_verified_ahead_is_added(tmp_path: pathlib.Path) -> None:
-    replica = make_replica(tmp_path)
-    stranger = SigningKey.from_seed(bytes(31) + b"\x07")
-    entry = stranger.sign(ROOT.hash, 1, Action.MKDIR, b"d")
-    grant = ROOT_KEY.sign(ROOT.hash, 1, Action.GRANT, b"stranger", stranger.public)
-    # Of a key that is granted in the same batch, nothing can be verified ahead.
-    replica.prepare([grant.encode(), entry.encode()])
-    assert replica.add([grant.encode(), entry.encode()], []).accepted == 2
-    # And a key of another place is none here.
-    below = ROOT_KEY.sign(ROOT.hash, 2, Action.MKDIR, b"below")
-    other = SigningKey.from_seed(bytes(31) + b"\x08")
-    granted = ROOT_KEY.sign(below.hash, 3, Action.GRANT, b"other", other.public)
-    assert replica.add([below.encode(), granted.encode()], []).accepted == 2
-    outside = other.sign(ROOT.hash, 4, Action.MKDIR, b"outside")
-    replica.prepare([outside.encode()])
-    result = replica.add([outside.encode()], [])
-    assert result.accepted == 0 and result.ungranted == 1
     replica.close()
 
 

@@ -140,9 +140,6 @@ class MemoryLog:
         """See `LogState`."""
         return hash in self._wanted
 
-    def prepare(self, entries: Sequence[bytes]) -> None:
-        """See `LogState`: `add` verifies."""
-
     def missing_blocks(self, limit: int, behind: int = 0) -> list[tuple[int, BlockHash]]:
         """See `LogState`."""
         found = ((number, hash) for hash, (number, _) in self._wanted.items() if number > behind)

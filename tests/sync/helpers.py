@@ -94,12 +94,9 @@ def noticed(core: SyncProtocol, notice: Notice) -> bool:
 
 
 def work(core: SyncProtocol) -> None:
-    """A slice of work, and what it gives to the log; what has come behind that is looked at first."""
+    """A slice of work, and what it gives to the log."""
     write = core.work()
     while write is not None:
-        prepare = core.look_ahead()
-        if prepare is not None:
-            prepare()
         write = core.work(write())
 
 

@@ -17,11 +17,10 @@ import random
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol
 
 from basefs.errors import BaseFSError, NoSpace
-from basefs.log.interface import AddResult, Digest, LogState
+from basefs.log.interface import Digest, LogState
 from basefs.log.room import Room
 from basefs.sync.net.connection import CHUNK, ROUND_TRIPS, Connection
 from basefs.sync.net.keys import ExchangeKeys
@@ -362,21 +361,12 @@ class Session:
                 if write is not None:
                     # One after the other: they would only wait for the log's lock, and for the interpreter's.
                     async with self._adding_news if self._stands else self._adding:
-                        added = await self._add(write)
+                        added = await asyncio.get_running_loop().run_in_executor(None, write)
             self.wake()
         with contextlib.suppress(OSError):
             # Closing with unread bytes resets the connection, and a refused peer might never see the reason; reading
             # for ever would be a gift to a flooder.
             await self._connection.throw_away(1024 * 1024)
-
-    async def _add(self, write: Callable[[], AddResult]) -> AddResult:
-        """Give a batch to the log; the signatures of the next one are verified meanwhile."""
-        in_thread = partial(asyncio.get_running_loop().run_in_executor, None)
-        adding = in_thread(write)
-        prepare = self._core.look_ahead()
-        if prepare is not None:
-            await asyncio.gather(adding, in_thread(prepare))
-        return await adding
 
     async def _send(self) -> None:
         core = self._core

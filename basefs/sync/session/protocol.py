@@ -1,8 +1,7 @@
 """A sync session without I/O: bytes and ticks in, bytes, events and work for the log out.
 
     feed it:   `receive_data` unless it `wants_work`, `tick` about once a second
-    run it:    `work` while `wants_work`: one slice of a few ms; what it returns is given to the log, in any thread;
-               `look_ahead` meanwhile, and what that returns, in another one
+    run it:    `work` while `wants_work`: one slice of a few ms; what it returns is given to the log, in any thread
     drain it:  `data_to_send` while `wants_send` and the transport is not full; `next_events` after each call
     until:     `closed`; then `result` tells how it went
 
@@ -32,7 +31,7 @@ from basefs.sync.session.responder import Responder
 from basefs.sync.session.result import REFUSED, Reason, RemotePeer, Result, SessionCounters
 from basefs.sync.session.states import Phase, Role, SessionEvent, SessionState, follow
 from basefs.sync.session.views import ViewComparison
-from basefs.sync.wire.codec import BLOCKS, ENTRIES, LineBuffer, belongs, encode, parse
+from basefs.sync.wire.codec import ENTRIES, LineBuffer, belongs, encode, parse
 from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, VERSION, Limits
 from basefs.sync.wire.messages import (
     WHOLE,
@@ -308,25 +307,6 @@ class SyncProtocol:
             self._maybe_lost()
         return write
 
-    def look_ahead(self) -> Callable[[], None] | None:
-        """Gather the entries that have come behind those on their way into the log, up to a batch.
-
-        Returns what verifies them meanwhile, for any thread, if there are any.
-        """
-        if self._stands or isinstance(self._queue.current, BlockReq):
-            # News does not come in batches, and blocks that were asked for go to the log at once.
-            return None
-        try:
-            while self._open and not self._receiver.sealed and (line := self._next_line()) is not None:
-                if not line.startswith(ENTRIES) and not (self._receiver.gathered and line.startswith(BLOCKS)):
-                    self._line = line
-                    break
-                self._take(line)
-        except RemoteProtocolError as error:
-            self._refuse(Refusal.PROTOCOL, Reason.RUBBISH, str(error))
-        entries = self._receiver.next_entries()
-        return partial(self._log.prepare, entries) if entries else None
-
     def _slice(self) -> Callable[[], AddResult] | None:
         self._judge()
         cost = 0
@@ -335,7 +315,9 @@ class SyncProtocol:
             line = self._next_line()
             if line is None:
                 break
-            self._take(line)
+            self._handle(parse(line), len(line) + 1)
+            # A second such line shows that the first one had no blocks; it does not wait for more.
+            self._half = line.startswith(ENTRIES) and not self._half and not self._stands
             # The many short fields of a list cost more.
             cost += 1 + len(line) // (512 if line.startswith(b"LS ") else 8192)
         if self._open and self._receiver.pending:
@@ -345,12 +327,6 @@ class SyncProtocol:
         if self._stands and self._receiver.wanted_parents():
             self._push.miss_parent()
         return None
-
-    def _take(self, line: bytes) -> None:
-        """Raises `RemoteProtocolError`."""
-        self._handle(parse(line), len(line) + 1)
-        # A second such line shows that the first one had no blocks; it does not wait for more.
-        self._half = line.startswith(ENTRIES) and not self._half and not self._stands
 
     def _next_line(self) -> bytes | None:
         """The next line, `None` if there is none, or if entries have to go to the log before it is looked at."""

@@ -7,7 +7,7 @@ Invariants:
    with them.
 3. A block is asked for at most once in a session, unless the peer has brought others since, an entry at most once in a
    round: a peer that does not have it cannot make us repeat ourselves, and the session ends.
-4. Memory: `orphan_bytes` of entries, `asked` hashes of blocks twice, two batches and one received line.
+4. Memory: `orphan_bytes` of entries, `asked` hashes of blocks twice, one batch and one received line.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Receiver:
 
     @property
     def pending(self) -> bool:
-        """Whether something is to be given to the log; only entries behind it may be read before it has it."""
+        """Whether something is to be given to the log; no further line may be read before it has it."""
         return bool(self._batches) or self._offered is not None
 
     def new_round(self) -> None:
@@ -212,15 +212,6 @@ class Receiver:
                 self.seal()
             self._gathered[0].extend(part)
             self._gathered_bytes += sum(map(len, part))
-
-    @property
-    def sealed(self) -> bool:
-        """Whether a batch waits behind the one that was offered."""
-        return bool(self._batches)
-
-    def next_entries(self) -> list[bytes]:
-        """The entries behind those that were offered, as far as they have come."""
-        return self._batches[0][0] if self._batches else list(self._gathered[0])
 
     @property
     def gathered(self) -> bool:

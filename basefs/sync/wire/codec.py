@@ -413,12 +413,11 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
 }
 
 
-#: How lines of entries and of blocks begin.
+#: How a line of entries begins.
 ENTRIES = b"ENTRIES "
-BLOCKS = b"BLOCKS "
 #: Lines that may come between entries which are given to the log together: data, and requests for what the peer lacks,
 #: which have nothing to do with what it sends.  A list is compared with the log, so it waits until that has them.
-_BETWEEN = (ENTRIES, BLOCKS, b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ")
+_BETWEEN = (ENTRIES, b"BLOCKS ", b"PATH_REQ ", b"ENTRY_REQ ", b"BLOCK_REQ ")
 
 
 class LineBuffer:

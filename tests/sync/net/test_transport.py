@@ -568,44 +568,6 @@ class SlowLog:
         return self._log.add(entries, blocks, peer=peer)
 
 
-class Ahead(MemoryLog):
-    """A log that takes large batches slowly, until one is prepared meanwhile."""
-
-    def __init__(self, identity):
-        super().__init__(identity)
-        self.prepared, self.threads, self.is_adding, self.overlapped = threading.Event(), set(), False, False
-
-    def add(self, entries, blocks, *, peer=""):
-        self.threads.add(threading.current_thread())
-        self.is_adding = True
-        if len(entries) == DEFAULT_LIMITS.batch:
-            # What follows the first of them may not have come yet; it has when the second one is taken.
-            self.prepared.wait(2)
-        added = super().add(entries, blocks, peer=peer)
-        self.is_adding = False
-        return added
-
-    def prepare(self, entries):
-        self.threads.add(threading.current_thread())
-        self.overlapped |= self.is_adding
-        self.prepared.set()
-
-
-def test_the_next_batch_is_prepared_while_the_log_takes_one():
-    log = Ahead(ROOT.hash)
-
-    async def main():
-        full = filled(8 * DEFAULT_LIMITS.batch)
-        async with serving(full) as server:
-            result = await sync_with(log, HOST, server.port)
-        assert result.equal
-        assert log.root_hash() == full.root_hash()
-        assert log.overlapped
-        assert len(log.threads) > 1 and threading.current_thread() not in log.threads
-
-    run(main())
-
-
 class Threads(MemoryLog):
     """A log that remembers which threads have added entries to it."""
 

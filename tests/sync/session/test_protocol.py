@@ -780,29 +780,6 @@ def asking():
     return core, log
 
 
-def test_entries_behind_a_batch_are_prepared_while_the_log_takes_that():
-    core, log = asking()
-    writer = Writer()
-    for number in range(300):
-        writer.write((b"f%d" % number,), b"x%d" % number)
-    lines = BatchEncoder(writer.log(), SessionCounters()).entries(writer.entries[1:])
-    core.receive_data(b"".join(line for line in lines if line != PAUSE) + b"EOF\n")
-    given, prepared = [], []
-    log.prepare = prepared.append
-    write = core.work()
-    while core.wants_work:
-        prepare = None if write is None else core.look_ahead()
-        if prepare is not None:
-            prepare()
-            # The log has nothing of them yet, and is given no more than they are.
-            assert len(log) == 1 + sum(map(len, given))
-        if write is not None:
-            given.append(write.args[0])
-        write = core.work(None if write is None else write())
-    assert [each for batch in given for each in batch] == writer.entries[1:]
-    assert len(given) > 1 and prepared == given[1:]
-
-
 def test_entries_without_blocks_do_not_wait_for_the_rest_of_the_answer():
     core, log = asking()
     writer = Writer()
