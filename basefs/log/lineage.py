@@ -131,6 +131,9 @@ class Lineages:
 
     def is_complete(self, write: Placed) -> bool:
         """Whether a write entry is complete, and all that its content builds on."""
+        if is_keyframe(write.entry):
+            # As most are.  To look it up by its hash would keep it in memory, and so each file that anybody reads.
+            return self._store.is_complete(write.entry.hash)
         try:
             self._chains.end(write.entry.hash)
         except IncompleteContent:

@@ -109,6 +109,19 @@ def test_a_write_behind_the_current_one_resolves_nothing(
     assert cost(born[30], tmp_path / "copy", CHANGES[0], monkeypatch)["paths"] == 0
 
 
+def test_a_first_look_at_a_directory_reads_its_files_together(
+    born: dict[int, Replica], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = []
+    for files in (3, 300):
+        replica = copy_replica(born[files], tmp_path / str(files), (ROOT_KEY,))
+        with counted(replica, monkeypatch) as counts:
+            assert sum(map(len, replica.observed())) > files
+        costs.append(counts["statements"])
+        replica.close()
+    assert costs[0] == costs[1] > 0
+
+
 def test_a_grant_and_a_revoke_cost_their_subtree(
     born: dict[int, Replica], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
