@@ -48,15 +48,18 @@ PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 class Trace:
     """What happened, one line for each event."""
 
-    def __init__(self, loop: Loop, *, keeps: bool = True) -> None:
-        """`keeps`: whether the lines are wanted."""
+    def __init__(self, loop: Loop, *, keeps: bool = True, without: str = "") -> None:
+        """`keeps`: whether the lines are wanted; `without`: what is left out of them, as it is by chance."""
         self._loop = loop
         self._keeps = keeps
+        self._without = without
         self.lines: list[str] = []
 
     def __call__(self, who: str, what: str) -> None:
         """Note an event; `who`: the host or the hosts."""
         if self._keeps:
+            if self._without:
+                what = what.replace(self._without, "")
             self.lines.append(f"{self._loop.time() - BEGINNING:11.6f}  {who:<19}  {what}")
 
     @property

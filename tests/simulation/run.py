@@ -88,7 +88,8 @@ class World:
 
     def __init__(self, loop: Loop, plan: Plan, scene: Scene, directory: Path) -> None:
         self.loop, self.plan, self.scene = loop, plan, scene
-        self.trace = Trace(loop)
+        # Errors name files.
+        self.trace = Trace(loop, without=f"{directory}/")
         self.network = Network(loop, plan.seed, self.trace, plan.links)
         self.bus = Bus(self.network, plan.habits, random.Random(f"{plan.seed} bus"), self.trace)
         keys = [make_key(f"node {number}") for number in range(plan.nodes)]

@@ -33,6 +33,8 @@ CRASHES = next(
     and len(Plan.draw(seed).mounted) == 2
     and not Scene.draw(Plan.draw(seed)).is_closed
 )
+#: A seed in which users are told that a disk is full, with the name of the log.
+FULL = 8
 SEEDS = (SEED, TIMERS, CRASHES)
 #: Other Pythons with the packages of the tests.
 OTHERS = [str(python) for python in (ROOT / ".venv" / "pythons").glob("*/bin/python")]
@@ -44,6 +46,13 @@ def test_a_seed_is_played_again_line_by_line(seed: int) -> None:
     # Objects are elsewhere in memory the second time.
     second = play(seed)
     assert len(first.trace) > 100
+    assert first.trace == second.trace
+
+
+@pytest.mark.logs("disk full", "cannot publish")
+def test_a_trace_does_not_tell_where_its_run_had_its_files() -> None:
+    first, second = play(FULL), play(FULL)
+    assert any("user: " in line and " is full: " in line for line in first.trace)
     assert first.trace == second.trace
 
 
