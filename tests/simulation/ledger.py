@@ -61,6 +61,7 @@ class Ledger:
 
     Attributes:
         names: what was made of them.
+        before: as it was before a change of which nobody knows whether it has happened.
     """
 
     def __init__(self, time: Callable[[], float]) -> None:
@@ -77,8 +78,7 @@ class Ledger:
         self._synced: dict[Path, Thing] = {}
         #: Names that were taken from open files a moment ago: a crash may give them back.
         self._hidden: dict[Path, Thing | None] = {}
-        #: As it was before a change of which nobody knows whether it has happened.
-        self._before: dict[Path, Thing] | None = None
+        self.before: dict[Path, Thing] | None = None
 
     # -- what programs do ---------------------------------------------------------------------------------------------
 
@@ -145,6 +145,8 @@ class Ledger:
         moved = {(*target, *path[len(source) :]): self.names[path] for path in below}
         for path in below:
             self.put(path, Other.GONE)
+        # What is in it and was published comes with it.
+        self.removed = {path: since for path, since in self.removed.items() if path[: len(target)] != target}
         for path, thing in moved.items():
             self.put(path, thing)
 
@@ -159,19 +161,19 @@ class Ledger:
 
     def doubted(self, before: dict[Path, Thing]) -> None:
         """Nobody knows whether what was done since `before` has happened."""
-        self._before = before
+        self.before = before
 
     # -- processes end ------------------------------------------------------------------------------------------------
 
-    def restored(self, names: Mapping[Path, Thing]) -> None:
-        """What a copy of the disk had is there again."""
+    def restored(self, names: Mapping[Path, Thing], before: dict[Path, Thing] | None) -> None:
+        """What a copy of the disk had is there again; `before`: as of the process that had used that disk."""
         first: dict[int, File] = {}
         self.names = {}
         for path, thing in names.items():
             if isinstance(thing, File):
                 thing = first.setdefault(id(thing.first), replace(thing, first=None, is_lost=False))
             self.names[path] = thing
-        self._since, self._hidden, self._before = {}, {}, None
+        self._since, self._hidden, self.before = {}, {}, before
         self.removed.clear()
         self.synced()
 
@@ -205,12 +207,12 @@ class Ledger:
             if found and found[-1] is not thing:
                 last = found[-1]
                 self.names[path] = replace(last, first=None) if isinstance(last, File) else last
-        self._since, self._hidden, self._before = {}, {}, None
+        self._since, self._hidden, self.before = {}, {}, None
         self.synced()
         return problems
 
     def _known(self, *, off: bool) -> dict[Path, Thing]:
-        return {**(self._synced if off else {}), **(self._before or {}), **self.names}
+        return {**(self._synced if off else {}), **(self.before or {}), **self.names}
 
     def _allowed(self, path: Path, *, off: bool) -> list[Thing]:
         """What a name may be, the newest last."""
@@ -218,8 +220,8 @@ class Ledger:
         if off:
             found += [self._synced[path]] if path in self._synced else []
             found += self._since.get(path, [])
-        if self._before is not None and path in self._before:
-            found.append(self._before[path])
+        if self.before is not None and path in self.before:
+            found.append(self.before[path])
         if path in self.names:
             found.append(self.names[path])
         if (thing := self._hidden.get(path)) is not None:
@@ -244,7 +246,7 @@ class Ledger:
 
     def _is_new(self, path: Path) -> bool:
         """Whether a name may be what the view shows: what was made of it was interrupted."""
-        return path in self._hidden or (self._before is not None and path not in self._before)
+        return path in self._hidden or (self.before is not None and path not in self.before)
 
     def _after_cut(self, staged: Mapping[Path, str], is_published: Callable[[str], bool]) -> list[str]:
         problems = [

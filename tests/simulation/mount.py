@@ -233,6 +233,9 @@ class Mount:
                 found[path] = Other.GONE.value
             elif slot.kind is Kind.DIRECTORY:
                 found[path] = Other.DIRECTORY.value
+            elif slot.kind is Kind.SYMLINK:
+                # A user has made it, and a program has renamed it; programs open none.
+                found[path] = "link:"
             else:
                 found[path] = self._read(path)
         return found

@@ -83,11 +83,13 @@ class Saved:
         directory: where it is.
         entries: what it has taken, by hash.
         names: what programs had made of names on the mount.
+        before: that without the call in which the process had ended, `None` if there was none.
     """
 
     directory: Path
     entries: dict[bytes, Entry]
     names: Mapping[Names, Thing] = field(default_factory=dict)
+    before: dict[Names, Thing] | None = None
 
 
 class Killed(Exception):
@@ -185,9 +187,8 @@ class Node:
         self.lost: list[str] = []
         self._boundaries = Boundaries()
         self._is_off = self._unsynced = False
-        #: Whether the log has all that it ever had, and all that programs did was published soon: otherwise what comes
-        #: again was seen before, or has waited while a disk was full.
-        self._is_current = True
+        #: Whether the log has all that it ever had: otherwise what comes again was seen before.
+        self._remembers = True
         #: When this node has published what shows a name.
         self._made_at: dict[bytes, float] = {}
         #: The contents of write entries, for what is looked for in the log.
@@ -303,7 +304,7 @@ class Node:
             self._made_at.update(
                 (entry.hash, self._loop.time()) for entry in applied.entries if entry.action in CHILD_ACTIONS
             )
-            self._look_at_replaced(applied.entries)
+            self._look_at_replaced(applied)
         new = " ".join(f"{entry.action.name.lower()}:{entry.hash.hex()[:8]}" for entry in applied.entries)
         self._trace(self.host, f"{'writes' if applied.local else 'takes'} {new} +{len(applied.completed)} contents")
         if not self._told:
@@ -331,16 +332,18 @@ class Node:
                 with contextlib.suppress(IncompleteContent):
                     self._contents[entry.hash] = digest(self.replica.content_at(entry.hash))
 
-    def _look_at_replaced(self, entries: Iterable[Entry]) -> None:
+    def _look_at_replaced(self, applied: Applied) -> None:
         """What is published follows what its program has seen, and nothing that has come since."""
-        if not self._is_current or self.mount.fs.working.moving:
+        if not self._remembers or self.mount.fs.working.moving:
             # A directory moves with what is in it now.
             return
         own = {key.fingerprint for key in self.keys}
-        for path, placed in self.replica.places([entry.hash for entry in entries]):
+        # A file that was saved here and removed by another node meanwhile is made again (docs/authority.md).
+        absent = {change.path for change in applied.changes if change.before is None}
+        for path, placed in self.replica.places([entry.hash for entry in applied.entries]):
             before = self.entries.get(placed.entry.parent)
             is_change = placed.kind is EntryKind.SUCCESSOR and placed.entry.action in (Action.WRITE, Action.DELETE)
-            if not is_change or before is None or before.fingerprint in own:
+            if not is_change or before is None or before.fingerprint in own or path in absent:
                 continue
             if self.ledger.has_missed(path, self._taken_at.get(before.hash, float("-inf"))):
                 self.lost.append(f"{self.host} has replaced a change of {display(path)} that no program has seen")
@@ -420,8 +423,6 @@ class Node:
     def _back(self) -> list[Names]:
         """Names that programs have removed and this node has made again."""
         found: list[Names] = []
-        if not self._is_current:
-            return found
         for path, since in self.ledger.removed.items():
             with contextlib.suppress(PathError):
                 if path not in self.mount.names():
@@ -508,7 +509,7 @@ class Node:
         self._trace(self.host, f"is saved with {len(self.entries)} entries")
         copy = self._copy_of(f"backup-{self._copies}")
         copy_disk(self._directory, copy)
-        return Saved(copy, dict(self.entries), self.ledger.doubt())
+        return Saved(copy, dict(self.entries), self.ledger.doubt(), self.ledger.before)
 
     def _look_at_lost(self) -> None:
         """What came a while before a power cut must have been synced, whichever process took it."""
@@ -520,7 +521,6 @@ class Node:
     def fill_disk(self, is_full: bool) -> None:
         """Let the disk take nothing more, or something again."""
         self._is_full, self._full_at = is_full, self._loop.time()
-        self._is_current = False
         self._trace(self.host, "disk is full" if is_full else "disk has room")
         if self.running:
             self._limit_disk()
@@ -563,7 +563,7 @@ class Node:
         self._number += 1
         self._lacked = None if off or restored or self.is_mounted else self._lacking(self.replica)
         kept = restored or (self._synced if off else Saved(self._directory, self.entries))
-        self._is_current &= not off and restored is None
+        self._remembers &= not off and restored is None
         if restored:
             self._synced = restored
         elif off:
@@ -578,7 +578,7 @@ class Node:
             copy_key(self._directory, target)
         self._directory, self.entries, self._is_off = target, dict(kept.entries), off
         if restored is not None:
-            self.ledger.restored(restored.names)
+            self.ledger.restored(restored.names, restored.before)
         self.ledger.killed()
         self._boundaries.disarm()
         self._trace(self.host, f"killed with {len(self.entries)} entries")
