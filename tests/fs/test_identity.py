@@ -104,6 +104,22 @@ def test_what_comes_back_does_not_get_a_number_that_another_file_has_taken_along
     assert number(local, "/d/f") != number(local, "/f")
 
 
+def test_what_comes_back_does_not_get_a_number_that_went_to_another_name_by_an_exchange(local: Local) -> None:
+    for name in ("/f", "/g"):
+        local.replica.commit(lambda author, name=name: author.write(path(name), name.encode()))
+    first = local.replica.attributes(path("/f")).origin
+    local.fs.namespace.rename(path("/f"), path("/g"), exchange=True)
+    local.publish()
+    exchanged = local.replica.attributes(path("/f"))
+    assert exchanged.origin == first
+    assert number(local, "/g") == by_hash(first) != number(local, "/f")
+    local.fs.namespace.unlink(path("/f"))
+    local.publish()
+    bring_back(local, "/f", exchanged.entry)
+    assert local.replica.attributes(path("/f")).origin == first
+    assert number(local, "/f") != number(local, "/g")
+
+
 def test_contents_of_files_that_come_and_go_leave_the_memory(local: Local) -> None:
     size, count = 32 * 1024, 250
 

@@ -690,12 +690,15 @@ class WorkingSet:
         assert inode.origin is not None
         if self.by_origin.get(inode.origin) is inode:
             del self.by_origin[inode.origin]
-        inode.origin = inode.home = None
-        inode.shown = attributes
-        inode.version += 1
         if not inode.handles and self.stays_here(inode):
             # Its number follows from the place that it has lost; who stays here for long must have another.
             inode.number = self.identities.new_number()
+        else:
+            # Its number goes with it, so what gets its place has another one, also when it is removed and comes back.
+            self.identities.part(inode.origin)
+        inode.origin = inode.home = None
+        inode.shown = attributes
+        inode.version += 1
         if inode.names:
             self.journal.put_inode(inode, detached=True)
 
