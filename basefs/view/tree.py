@@ -420,8 +420,8 @@ class Tree:
             self._update_links(self._links_naming(placed), now)
             return
         if is_plain:
-            # Only links that follow their file show what is appended to it.
-            self._update_links(self._followers(placed.path_id), now)
+            # Only links that follow their file show what is appended to it, and those to this entry wait for it.
+            self._update_links(self._followers(placed.path_id) + self._links_naming(placed), now)
         else:
             named.add(placed.path_id)
             self._following.pop(placed.path_id, None)

@@ -247,3 +247,20 @@ def test_a_revert_to_another_file_ends_the_file_of_a_link(tmp_path: Path) -> Non
     shown = story.tree()
     assert shown[path("/a")].content == b"other" and shown[path("/b")].content == b"one"
     assert (shown[path("/a")].links, shown[path("/b")].links) == (1, 1)
+
+
+def test_a_copy_shows_as_soon_as_the_entry_arrives_that_it_names(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    directory, other = story.mkdir(ROOT_KEY, story.root, "d"), story.mkdir(ROOT_KEY, story.root, "other")
+    story.grant(ROOT_KEY, other, ALICE)
+    first = story.write(ROOT_KEY, directory, b"one", "f")
+    second = story.write(ROOT_KEY, first, b"two")
+    # Alice may not write at the path of the file.
+    link = story.link(ALICE, other, second, "copy")
+    replica = story.replica(without_entries=(second, link))
+    replica.live_paths()
+    for entry in (link, second):
+        replica.apply([entry], story.blocks)
+    assert replica.check_view() == []
+    assert replica.read(path("/other/copy")) == b"two"
+    replica.close()
