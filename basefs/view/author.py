@@ -32,6 +32,7 @@ from basefs.log.store import Store
 from basefs.path import Path, check_name, display
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
+from basefs.view.leaving import leave
 from basefs.view.observed import ObservedVersions, Version
 from basefs.view.past import Past
 from basefs.view.permissions import Authority
@@ -128,14 +129,15 @@ class Author:
             if not resolver.quotas.fits(entry.fingerprint, path_id, limits, more, named):
                 raise exceeded(path)
 
-    def _may_link(self, key: SigningKey, directory: Node, target: EntryHash) -> bool:
+    def _may_link(self, key: SigningKey, directory: Node, target: EntryHash, *, is_moved: bool) -> bool:
         """Whether a link by a key in a directory, or below it, counts by what it names, if the key has a quota."""
         limits = directory.authority.limits.get(key.fingerprint)
         if limits is None:
             return True
         resolver = self._tree.resolver
         is_within = resolver.quotas.fits(key.fingerprint, directory.path_id, limits, _NOTHING, (target,))
-        return is_within and not resolver.is_unfounded(target)
+        # Of a moved file whatever the directories are that hold both names.
+        return is_within and not resolver.is_unfounded(target, 0 if is_moved else None)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 
@@ -211,6 +213,7 @@ class Author:
         if node is not None and not node.is_directory:
             if node.state.kind is not Kind.SYMLINK or node.state.target != target:
                 key = self._signer.key_for(node.authority, path)
+                draft.entries.extend(leave(self._tree, self._signer, path, node, path))
                 tip, now = node.outcome.tips[0], self._signer.now()
                 draft.entries.append(key.sign(tip.hash, now, Action.SLINK, path[-1], target, Extensions(mtime=mtime)))
             return draft
@@ -237,34 +240,12 @@ class Author:
 
         What is at `top` or below it goes away.  If the first name of the file stays, it goes on there.
         """
-        names = self._tree.names_of(path, node)
-        began = self._first_name(node)
-        if any(name == began and name[: len(top)] != top for name, _ in names):
+        first = self._tree.first_name(node)
+        if any(name == first and name[: len(top)] != top for name, _ in self._tree.names_of(path, node)):
             self._link(draft, authority, parent, at, node)
             return
         self._link(draft, authority, parent, at, node, is_moved=True)
-        if path == began:
-            self._leave(draft, [name for name in names if name[0][: len(top)] != top], node)
-
-    def _leave(self, draft: Draft, names: Iterable[tuple[Path, Node]], node: Node) -> None:
-        """The file goes on under these names without its first one, at `node`.
-
-        A key that is granted where it began must not go on writing it.
-        """
-        end = self._end(node)
-        for _, name in names:
-            keys = (key for key in self._signer.valid(name.authority) if self._may_change(key, node.state))
-            key = next(keys, None)
-            if key is not None and name.state.link is not None:
-                tip, state = name.outcome.tips[0], name.state
-                link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, end, Extensions(is_moved=True))
-                draft.entries.append(link)
-                draft.follow_with_mode(key, link, node.state, state.mode, state.owner, state.mtime)
-
-    def _first_name(self, node: Node) -> Path | None:
-        """The path at which the file at a node began."""
-        began = None if node.state.origin is None else self._store.get(node.state.origin)
-        return None if began is None else self._store.paths.path_of(began.path_id)
+        draft.entries.extend(leave(self._tree, self._signer, path, node, top))
 
     def _end(self, node: Node) -> EntryHash:
         """The entry after which the file at a node is what it shows."""
@@ -301,7 +282,10 @@ class Author:
         key = next((key for key in keys if self._may_change(key, state)), None)
         is_moved = is_moved or state.shared is not None
         target = self._end(node) if is_moved else state.link or self._beginning(node)
-        if key is None or not self._may_link(key, self._tree.nearest(path[:-1]), target):
+        if is_moved and self._tree.resolver.level_of(target):
+            # What a link is may change with the keys at its file's path, and no key is to decide about a moved file.
+            key = None
+        if key is None or not self._may_link(key, self._tree.nearest(path[:-1]), target, is_moved=is_moved):
             self._copy(draft, keys[0] if key is None else key, parent, name, node)
             return
         link = key.sign(parent, self._signer.now(), Action.LINK, name, target, Extensions(is_moved=is_moved))
@@ -500,8 +484,7 @@ class Author:
 
     def _remove(self, draft: Draft, path: Path, node: Node) -> None:
         """Remove a name; the others of its file stay."""
-        if not node.is_directory and path == self._first_name(node):
-            self._leave(draft, (name for name in self._tree.names_of(path, node) if name[0] != path), node)
+        draft.entries.extend(leave(self._tree, self._signer, path, node, path))
         self._delete(draft, path, node)
 
     def _delete(self, draft: Draft, path: Path, node: Node) -> None:

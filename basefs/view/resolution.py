@@ -28,6 +28,8 @@ from basefs.view.walk import LINKABLE, Below, Forest, Incarnation, MergedDirecto
 #: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
 #: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
 MAX_LINK_HOPS = 16
+#: Directories on whose paths keys were granted that count one by one for a moved file, from `/` downwards.
+MAX_SHARED = 16
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
 #: Directories of which those above them are remembered, and paths that were asked for, some 200 bytes each.
@@ -153,10 +155,13 @@ class Ancestry:
         return authority, above.depth + 1
 
     def shared_depth(self, left: Placed, right: Placed) -> int:
-        """Depth of the deepest directory on whose path a key was granted that holds both of these entries' paths."""
+        """Depth of the deepest directory on whose path a key was granted that holds both of these entries' paths.
+
+        Of the highest `MAX_SHARED` such directories: each depth takes a walk over the files of a path.
+        """
         self._renew()
         depth = -1
-        above = self._above(left.directory).granted, self._above(right.directory).granted
+        above = (self._above(one.directory).granted[:MAX_SHARED] for one in (left, right))
         for one, other in zip(*above, strict=False):
             if one.placed.entry.hash != other.placed.entry.hash:
                 break
@@ -579,10 +584,17 @@ class Resolver:
         """Whether any key was ever granted with a quota."""
         return self._store.has_quotas
 
-    def is_unfounded(self, target: EntryHash) -> bool:
-        """Whether what a hard link names rests, at its own path, on an entry of a key that is not valid."""
-        walk = self._walk_from(target)
+    def is_unfounded(self, target: EntryHash, shared: int | None = None) -> bool:
+        """Whether what a hard link names rests, at its own path, on an entry of a key that is not valid.
+
+        `shared`: as of `linked`.
+        """
+        walk = self._walk_from(target, shared)
         return walk is not None and target in walk.unfounded
+
+    def names_unfounded(self, link: Placed) -> bool:
+        """Whether what a hard link names is unfounded at its own path."""
+        return self.is_unfounded(EntryHash(link.entry.content), self.shared_depth(link))
 
     def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
         """Whether a key may write at the path at which a file began."""
@@ -617,6 +629,20 @@ class Resolver:
         walk = self._walk_from(target, shared)
         branch = None if walk is None else walk.branches.get(target)
         return target if branch is None else branch.tip.hash
+
+    def file_end(self, state: State) -> EntryHash | None:
+        """The entry after which a hard link's file has the state that the link shows, by way of other links as well.
+
+        `None` of a state that is no hard link's.
+        """
+        end: EntryHash | None = None
+        target, shared = state.link, state.shared
+        while target is not None:
+            end = self.linked_end(target, shared)
+            state = self.state_after(end)
+            # A copy is its own end.
+            target, shared = (None if state.link == target else state.link), state.shared
+        return end
 
     def _walk_from(self, target: EntryHash, shared: int | None = None) -> Walk | None:
         """The walk over the files of the path of an entry, which shows what that is, for as long as the log stays.
@@ -676,14 +702,14 @@ class Resolver:
             self._contributors.clear()
             self._below.clear()
 
-    def follows(self, link: Entry) -> bool:
+    def follows(self, link: Placed) -> bool:
         """Whether what a hard link shows changes with what follows at the path of the entry that it names."""
-        target = EntryHash(link.content)
-        walk = self._walk_from(target)
+        target = EntryHash(link.entry.content)
+        walk = self._walk_from(target, self.shared_depth(link))
         # As soon as anything else vouches for the file, the link counts.
         if walk is None or self.level_of(target) or target in walk.unfounded:
             return True
-        return self.may_change(link.fingerprint, walk.states.get(target, UNKNOWN))
+        return self.may_change(link.entry.fingerprint, walk.states.get(target, UNKNOWN))
 
     # The next two look level by level, with a list of their own instead of the stack: a tree may be thousands deep.
 

@@ -20,6 +20,7 @@ from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
 from basefs.view.history import RevisionStatus, survey
+from basefs.view.leaving import leave
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State, encode_mode
 from basefs.view.supposing import Difference, affected, differences, reach, subtree, supposed
@@ -112,7 +113,17 @@ class Reverter:
         # A version that has lost may look the same: to bring it back settles the conflict.
         if revision.standing is not RevisionStatus.LOST and _shows(found.outcome, revision.state):
             return []
-        return self._restore(path, found.outcome, target, revision.state)
+        return [
+            *self._left(tree, path, revision.state, path),
+            *self._restore(path, found.outcome, target, revision.state),
+        ]
+
+    def _left(self, tree: Tree, path: Path, state: State | None, top: Path) -> list[Entry]:
+        """The entries by which a file goes on under its other names, if this becomes the state of its first one."""
+        node = tree.find(path)
+        if node is None or (state is not None and state.origin == node.state.origin):
+            return []
+        return leave(tree, self._signer, path, node, top)
 
     def accept(self, path: Path) -> Draft:
         """End the losing branches of a path with the state of the winner, so that no conflict is left.
@@ -208,9 +219,11 @@ class Reverter:
                 continue
             outcome = tree.absent(above, at[-1]) if node is None else node.outcome
             if outcome is not None:
+                entries.extend(self._left(tree, at, was.state, path))
                 entries.extend(self._back(tree, at, outcome, was.outcome))
         for at in () if keep_new else sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
+                entries.extend(self._left(tree, at, None, path))
                 entries.extend(self._follow(at, now[at].outcome, Action.DELETE))
         return entries
 

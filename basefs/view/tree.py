@@ -320,8 +320,8 @@ class Tree:
         """The hash that stands for what is at a node: names of one file have the same one, and no others.
 
         That is the entry with which the file began.  Conflicts may decide apart what two of its names show, since each
-        name has a history of its own.  So the hard links that do not show what the first name shows are another file:
-        those together that name the same entry.
+        name has a history of its own.  So the hard links that do not end as the first name does are another file, those
+        together that end with the same entry.
         """
         state = node.state
         if state.link is None or state.origin is None:
@@ -329,11 +329,19 @@ class Tree:
         began = self._store.get(state.origin)
         if began is None or began.path_id == node.path_id:
             return state.origin
+        end = self.resolver.file_end(state)
+        assert end is not None
         first = self.find(self._store.paths.path_of(began.path_id))
-        is_there = first is not None and first.path_id == began.path_id and first.state.origin == state.origin
-        file = first.state if first is not None and is_there else self.resolver.linked(state.origin, state.shared)
-        is_same = (file.content, file.target) == (state.content, state.target)
-        return state.origin if is_same else EntryHash(sha224(state.origin + state.link))
+        if first is not None and first.path_id == began.path_id and first.state.origin == state.origin:
+            file = self.resolver.file_end(first.state) or first.outcome.tips[0].hash
+        else:
+            file = self.resolver.linked_end(state.origin)
+        return state.origin if end == file else EntryHash(sha224(state.origin + end))
+
+    def first_name(self, node: Node) -> Path | None:
+        """The path at which the file at a node began."""
+        began = None if node.state.origin is None else self._store.get(node.state.origin)
+        return None if began is None else self._store.paths.path_of(began.path_id)
 
     def _linked_paths(self, path_id: int) -> list[int]:
         """The path on which a file began, and those whose links show what it is, by way of other links as well."""
@@ -464,7 +472,7 @@ class Tree:
         version = self._store.links_version(path_id), self._store.keys_version
         known = self._following.get(path_id)
         if known is None or known.version != version:
-            links = [link for link in self._store.links_to(path_id) if self.resolver.follows(link.entry)]
+            links = [link for link in self._store.links_to(path_id) if self.resolver.follows(link)]
             found = list(map(self.resolver.shared_depth, links))
             depths = [depth for depth in found if depth is not None]
             most = max(depths, default=None) if None not in found else None

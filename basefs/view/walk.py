@@ -34,9 +34,6 @@ from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 LINKABLE = (Kind.FILE, Kind.SYMLINK)
 #: Actions that continue the file that a hard link names.
 SAME_FILE = KEEPING_ACTIONS | {Action.WRITE, Action.REVERT}
-#: Files that a name was before, one after the other, of which a revert may bring one back under its other names, too; a
-#: key holder can sign more.
-MAX_FORMER = 16
 
 
 class Outcome(NamedTuple):
@@ -258,7 +255,7 @@ class OtherPaths(Protocol):
     def named(self, link: Placed) -> State:
         """The state that a hard link shows: of the file that it names, or of a copy."""
 
-    def is_unfounded(self, target: EntryHash) -> bool:
+    def names_unfounded(self, link: Placed) -> bool:
         """Whether what a hard link names is unfounded at its own path."""
 
     def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
@@ -298,7 +295,8 @@ class Walk:
         `files`: the outcome of an entry is that of its file alone, and only hard links are followed that depend on no
         more hard links, one by way of the other, than this; so links among names that were swapped come to an end, and
         a few walks are enough for all of them.  `unlimited`: as if the keys with quotas were not
-        valid.  `shared`: as if no key were that is granted below this depth only.
+        valid.  `shared`: a file goes on with changes by keys alone that are granted at this depth or above, and with no
+        revert, which may bring back what others have written.
         """
         self._others = others
         self.forest = forest
@@ -321,11 +319,6 @@ class Walk:
         self._order: list[Placed] = []
         self._base = directory.authority
         self._files = files
-        #: Of a walk over files: entry -> the files that its path was before, the last one first: the origin of each,
-        #: and its last entry.
-        self._former: dict[EntryHash, tuple[tuple[EntryHash, EntryHash], ...]] = {}
-        #: The last entry of a file -> the reverts behind what came after that, which bring the file back.
-        self._revived: dict[EntryHash, list[Placed]] = {}
         self._forward()
         #: The directories of which the entries below decide what counts here.
         self.decided_below: set[EntryHash] = set()
@@ -377,24 +370,10 @@ class Walk:
                 here = inherited.extended(hanging, self._depth)
             state = self.state_after(placed, before)
             self.states[entry.hash] = state
-            if self._files is not None:
-                self._note_file(placed, before)
             self.authorities[entry.hash] = here
             self._order.append(placed)
             todo.extend((successor, state, here) for successor in self.forest.successors.get(entry.hash, ()))
             todo.extend(waiting.pop(entry.hash, ()))
-
-    def _note_file(self, placed: Placed, before: State) -> None:
-        """Note which file an entry leaves, or brings back; `before`: the state before it."""
-        entry, state = placed.entry, self.states[placed.entry.hash]
-        former = self._former.get(entry.parent, ())
-        if before.kind in LINKABLE and before.origin is not None and before.origin != state.origin:
-            former = ((before.origin, entry.parent), *former)[:MAX_FORMER]
-        self._former[entry.hash] = former
-        if entry.action is Action.REVERT and state.kind in LINKABLE and before.origin != state.origin:
-            last = next((last for origin, last in former if origin == state.origin), None)
-            if last is not None:
-                self._revived.setdefault(last, []).append(placed)
 
     def state_after(self, placed: Placed, before: State) -> State:
         """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
@@ -418,16 +397,10 @@ class Walk:
         return self._files is None or self._others.level_of(link.hash) <= self._files
 
     def _following(self, entry: Entry) -> Iterator[EntryHash]:
-        """The entries that build on one of this path; where files are looked at: that are the same file.
-
-        Those that bring it back are among these, since all names of a file have one inode number, and show the same.
-        """
+        """The entries that build on one of this path; where files are looked at: that are the same file."""
         for successor in self.forest.successors.get(entry.hash, ()):
             if self._goes_on(successor):
                 yield successor.entry.hash
-        yield from (
-            revert.entry.hash for revert in self._revived.get(entry.hash, ()) if self._may_continue(entry, revert)
-        )
 
     def _may_continue(self, entry: Entry, next: Placed) -> bool:
         """Whether an entry can be the same file as another: it depends on no other hard link."""
@@ -445,9 +418,8 @@ class Walk:
             return doubtful
         counting: set[EntryHash] = set()
         for placed in reversed(self._order):
-            # What is behind a doubtful entry is doubtful, but for a revert that brings a file back.
-            is_asked = self._files is not None or placed.entry.hash in doubtful
-            if is_asked and self._counts_unlimited(placed, counting):
+            # What is behind a doubtful entry is doubtful.
+            if placed.entry.hash in doubtful and self._counts_unlimited(placed, counting):
                 counting.add(placed.entry.hash)
         unfounded: set[EntryHash] = set()
         for placed in self._order:
@@ -460,7 +432,7 @@ class Walk:
         """Whether the key of an entry is not valid, or the entry follows or names one of these."""
         entry = placed.entry
         authority = self.authorities[entry.hash]
-        if not self._allows(authority, entry.fingerprint):
+        if not authority.allows(entry.fingerprint):
             return True
         if entry.parent in doubtful and self._goes_on(placed):
             return True
@@ -468,10 +440,10 @@ class Walk:
             return entry.content in doubtful
         if entry.action is not Action.LINK:
             return False
-        if self._may_grant(authority, entry.fingerprint) and self.states[entry.hash].complete:
+        if authority.may_grant(entry.fingerprint) and self.states[entry.hash].complete:
             # It counts, whatever it names.
             return False
-        return self._looks_at(entry) and self._others.is_unfounded(EntryHash(entry.content))
+        return self._looks_at(entry) and self._others.names_unfounded(placed)
 
     def _goes_on(self, placed: Placed) -> bool:
         """Whether an entry builds on the one before it; where files are looked at: whether it is the same file."""
@@ -481,7 +453,11 @@ class Walk:
         file = self.states[before.hash]
         if file.kind not in LINKABLE or entry.action not in SAME_FILE or not self._may_continue(before, placed):
             return False
-        return entry.action is not Action.REVERT or self.states[entry.hash].origin == file.origin
+        is_revert = entry.action is Action.REVERT
+        if self._shared is not None:
+            depth = self.authorities[entry.hash].depths.get(entry.fingerprint)
+            return not is_revert and depth is not None and depth <= self._shared
+        return not is_revert or self.states[entry.hash].origin == file.origin
 
     def _counts_unlimited(self, placed: Placed, counting: Collection[EntryHash]) -> bool:
         """Whether an entry would count if the keys with quotas were not valid, and these of those that build on it."""
@@ -493,7 +469,7 @@ class Walk:
         authority = self.authorities[entry.hash]
         if not state.complete:
             return False
-        if self._may_grant(authority, entry.fingerprint) or self._carries_keys(entry, authority):
+        if authority.may_grant(entry.fingerprint) or self._carries_keys(entry, authority):
             return True
         return entry.action is Action.MKDIR and self._counts_below(Unproven(entry.hash, authority, True))
 
@@ -546,18 +522,11 @@ class Walk:
         return None
 
     def _is_valid(self, entry: Entry, authority: Authority) -> bool:
-        is_valid = self._may_grant if self._unlimited else self._allows
-        return is_valid(authority, entry.fingerprint)
-
-    def _allows(self, authority: Authority, key: Fingerprint) -> bool:
-        return authority.allows(key) and (self._shared is None or authority.depths[key] <= self._shared)
-
-    def _may_grant(self, authority: Authority, key: Fingerprint) -> bool:
-        return key not in authority.limits and self._allows(authority, key)
+        return authority.may_grant(entry.fingerprint) if self._unlimited else authority.allows(entry.fingerprint)
 
     def _carries_keys(self, entry: Entry, authority: Authority) -> bool:
         """Whether a valid key without a quota hangs a grant or revoke on an entry."""
-        return any(self._may_grant(authority, key.fingerprint) for key in self.forest.hanging.get(entry.hash, ()))
+        return any(authority.may_grant(key.fingerprint) for key in self.forest.hanging.get(entry.hash, ()))
 
     def _is_built_upon(self, entry: Entry, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""

@@ -355,14 +355,6 @@ MENDS = (
         needs="mounts",
     ),
     Mend(
-        "name of a file brought back",
-        "view/walk.py",
-        "revert.entry.hash for revert in self._revived.get(entry.hash, ()) if self._may_continue(entry, revert)",
-        "hash for hash in ()",
-        first=370,
-        needs="revert",
-    ),
-    Mend(
         "names from the origin",
         "view/tree.py",
         "self._linked_paths(node.path_id if origin is None else origin.path_id)",

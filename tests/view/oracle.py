@@ -44,7 +44,7 @@ class Depths(dict[bytes, int]):
 
 FILES = (Kind.FILE, Kind.SYMLINK)
 CONTINUES = (Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT)
-HOPS = FORMER = 16
+HOPS = LEVELS = 16
 #: Where an entry stands that no quota holds.
 NEVER = 2**80
 
@@ -271,15 +271,16 @@ class Oracle:
         named = self.entries.get(revert.content)
         return named is None or not named.action.is_state or self.place(named.hash) != self.place(revert.hash)
 
-    def unfounded(self, target: bytes) -> bool:
+    def unfounded(self, link: Entry) -> bool:
         """Whether what a link names is unfounded."""
-        path = self.file_of(target)
+        target = link.content
+        path = self.file_of(target, self.shared(link))
         return path is not None and target in path.states() and path.unfounded(self.entries[target])
 
     def named(self, link: Entry) -> State:
         """What a link shows: the file that it names if its key may write that, otherwise what that was then."""
         target = link.content
-        shared = self.common_depth(link.hash, target) if link.extensions.is_moved and target in self.entries else None
+        shared = self.shared(link)
         path = self.file_of(target, shared)
         if path is None:
             return UNKNOWN
@@ -292,11 +293,23 @@ class Oracle:
             return now._replace(link=target, shared=shared)
         return then._replace(link=link.hash, origin=link.hash, shared=None)
 
+    def shared(self, link: Entry) -> int | None:
+        """Of a moved name: the depth from which on no key counts for it."""
+        is_known = link.extensions.is_moved and link.content in self.entries
+        return self.common_depth(link.hash, link.content) if is_known else None
+
     def common_depth(self, left: bytes, right: bytes) -> int:
         """Depth of the deepest directory on whose path a key was granted, above both of these entries."""
         granted = {self.place(entry.hash)[0] for entry in self.entries.values() if entry.action is Action.GRANT}
-        common = [mkdir for mkdir in self.above(left) if mkdir in self.above(right)]
-        return max((len(self.place(mkdir)[0]) for mkdir in common if self.place(mkdir)[0] in granted), default=-1)
+        left_above, right_above = (
+            [mkdir for mkdir in reversed(self.above(hash)) if self.place(mkdir)[0] in granted] for hash in (left, right)
+        )
+        depth = -1
+        for one, other in list(zip(left_above, right_above, strict=False))[:LEVELS]:
+            if one != other:
+                break
+            depth = len(self.place(one)[0])
+        return depth
 
     def above(self, hash: bytes) -> list[bytes]:
         """The directories above an entry."""
@@ -345,12 +358,12 @@ class Path:
     ) -> None:
         """`level`: only the files are looked at, and links that depend on no more links than that.
 
-        `shared`: keys that are granted below this depth only do not count.
+        `shared`: files go on with changes of keys that are granted at this depth or above, and with no revert.
         """
         self.oracle, self.keys, self.depth, self.level, self.shared = oracle, keys, depth, level, shared
         self.members = {entry.hash: entry for entry in members}
         self.memo: dict[tuple[str, bytes], object] = {}
-        self.all_keys_at = lru_cache(None)(self._all_keys_at)
+        self.keys_at = lru_cache(None)(self._keys_at)
         self.unfounded = lru_cache(None)(self._unfounded)
         self.counts_without_limits = lru_cache(None)(self._counts_without_limits)
 
@@ -406,48 +419,18 @@ class Path:
         """What builds on an entry: all that follows it, or what continues the same file."""
         if self.level is None:
             return self.successors(entry)
-        return [e for e in self.successors(entry) if self.goes_on(entry, e)] + [
-            e for e in self.revived(entry) if self.basis(e) in (None, self.basis(entry))
-        ]
+        return [e for e in self.successors(entry) if self.goes_on(entry, e)]
 
-    def revived(self, entry: Entry) -> list[Entry]:
-        """The reverts that bring the file of an entry back, behind something else that followed that."""
-        if self.state(entry).kind not in FILES:
-            return []
-        return [e for e in self.members.values() if e.action is Action.REVERT and self.last_before(e) == entry]
-
-    def last_before(self, revert: Entry) -> Entry | None:
-        """The last entry of the file that a revert brings back, before something else was in its place."""
-        origin = self.state(revert).origin
-        entry, behind, changes = self.members.get(revert.parent), revert, 0
-        while entry is not None and self.state(revert).kind in FILES:
-            state = self.state(entry)
-            if state.kind in FILES and state.origin != self.state(behind).origin:
-                changes += 1
-            if state.kind in FILES and state.origin == origin:
-                return entry if entry.hash != revert.parent and changes <= FORMER else None
-            entry, behind = self.members.get(entry.parent), entry
-        return None
-
-    def keys_at(self, entry: Entry) -> Depths:
-        """The keys that count at an entry."""
-        keys = self.all_keys_at(entry)
-        if self.shared is None:
-            return keys
-        found = Depths({key: depth for key, depth in keys.items() if depth <= self.shared})
-        found.limits = {key: limits for key, limits in keys.limits.items() if key in found}
-        return found
-
-    def _all_keys_at(self, entry: Entry) -> Depths:
+    def _keys_at(self, entry: Entry) -> Depths:
         """The keys valid at an entry: those granted above, and on this incarnation of the path."""
         parent = self.members.get(entry.parent)
-        keys = self.keys if parent is None else self.all_keys_at(parent)
+        keys = self.keys if parent is None else self.keys_at(parent)
         if parent is not None and entry.action in CHILD_ACTIONS and self.state(parent).kind is Kind.ABSENT:
             # What is made anew does not inherit grants.
             keys = self.keys
         if entry.action is Action.REVERT:
             target = self.members.get(entry.content)  # type: ignore[call-overload]
-            return keys if target is None or not target.action.is_state else self.all_keys_at(target)
+            return keys if target is None or not target.action.is_state else self.keys_at(target)
         return granted(keys, self.oracle.hanging(entry.hash), self.depth)
 
     def branch(self, entry: Entry) -> Branch | None:
@@ -494,7 +477,7 @@ class Path:
 
     def names_unfounded(self, link: Entry) -> bool:
         """Whether what a link names is unfounded where that stands."""
-        return self.looks_at(link) and self.oracle.unfounded(link.content)
+        return self.looks_at(link) and self.oracle.unfounded(link)
 
     def goes_on(self, parent: Entry, entry: Entry) -> bool:
         """Whether an entry builds on its parent; where files are looked at: whether it is the same file."""
@@ -504,6 +487,17 @@ class Path:
             return False
         if entry.action is Action.REVERT and self.state(entry).origin != self.state(parent).origin:
             return False
+        if self.shared is not None:
+            depth = self.keys_at(entry).get(entry.fingerprint, NEVER)
+            return (
+                entry.action is not Action.REVERT
+                and depth <= self.shared
+                and self.basis(entry)
+                in (
+                    None,
+                    self.basis(parent),
+                )
+            )
         return self.basis(entry) in (None, self.basis(parent))
 
     def _counts_without_limits(self, entry: Entry) -> bool:

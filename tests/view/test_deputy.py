@@ -328,6 +328,98 @@ def test_no_key_of_a_directory_writes_what_was_moved_out_of_it(nodes: Nodes, way
     assert {nodes.at(name)[:2] for name in names} == {(b"better", 0o640)}
 
 
+@pytest.fixture
+def moved(nodes: Nodes) -> Entry:
+    """`/lab/f` is `/secret/f` now, and Alice has a key for `/lab`; the last entry of the file."""
+    nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
+    nodes.does(nodes.root, lambda author: author.write(path("/lab/f"), b"good", mode=0o640))
+    last = nodes.root.entries[nodes.tip("/lab/f")]
+    _move(nodes, "/lab/f", "/secret/f")
+    nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
+    return last
+
+
+@pytest.mark.parametrize("what", ["write", "mode", "revoke", "accept", "restore"])
+def test_no_key_has_its_changes_brought_to_a_moved_file(nodes: Nodes, moved: Entry, what: str) -> None:
+    """By what the administrator does at the old path, where they are shown again."""
+    nodes.does(nodes.alice, lambda author: author.reverter.path(path("/lab/f"), moved.hash))
+    nodes.does(nodes.alice, lambda author: author.write(path("/lab/f"), b"evil", mode=0o666))
+    root = nodes.root
+    if what == "write":
+        nodes.writes("/lab/f", b"evil, corrected")
+    elif what == "mode":
+        nodes.does(root, lambda author: author.set_attributes(path("/lab/f"), mode=0o604))
+    elif what == "revoke":
+        nodes.does(root, lambda author: author.revoke(path("/lab"), b"alice", ALICE.fingerprint))
+    elif what == "accept":
+        nodes.signs(moved.hash, Action.WRITE, "f")
+        nodes.does(root, lambda author: author.reverter.accept(path("/lab/f")))
+    else:
+        evil = nodes.tip("/lab/f")
+        nodes.does(root, lambda author: author.remove(path("/lab/f"), directory=False))
+        nodes.does(root, lambda author: author.reverter.path(path("/lab/f"), evil))
+    assert nodes.at("/secret/f") == (b"good", 0o640, 1)
+
+
+@pytest.mark.parametrize("version", ["last", "before"])
+def test_what_is_written_to_a_moved_file_goes_to_no_other(nodes: Nodes, moved: Entry, version: str) -> None:
+    """Although one of the same origin is at the old path again."""
+    back = moved.hash if version == "last" else moved.parent
+    nodes.does(nodes.alice, lambda author: author.reverter.path(path("/lab/f"), back))
+    nodes.does(nodes.alice, lambda author: author.set_attributes(path("/lab/f"), mode=0o666))
+    nodes.does(nodes.root, lambda author: author.set_attributes(path("/secret/f"), mode=0o600))
+    assert nodes.at("/secret/f") == (b"good", 0o600, 1)
+    nodes.writes("/secret/f", b"secret")
+    assert nodes.at("/secret/f") == (b"secret", 0o600, 1)
+    assert nodes.at("/lab/f") == (b"good", 0o666, 1)
+
+
+def test_moved_names_that_follow_other_keys_are_two_files(nodes: Nodes) -> None:
+    nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
+    nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
+    nodes.does(nodes.root, lambda author: author.write(path("/lab/f"), b"good"))
+    last = nodes.tip("/lab/f")
+    _link(nodes, "/secret/f", "/lab/f")
+    _move(nodes, "/lab/f", "/lab/g")
+    assert nodes.at("/lab/g") == nodes.at("/secret/f") == (b"good", 0o644, 2)
+    nodes.signs(last, Action.WRITE, "f")
+    assert (nodes.at("/lab/g")[::2], nodes.at("/secret/f")[::2]) == ((b"", 1), (b"good", 1))
+    nodes.writes("/lab/g", b"new")
+    nodes.writes("/secret/f", b"secret")
+    assert (nodes.at("/lab/g")[0], nodes.at("/secret/f")[0]) == (b"new", b"secret")
+
+
+def test_a_copy_that_was_moved_stays_a_copy(nodes: Nodes) -> None:
+    nodes.signs(nodes.tip("/web"), Action.LINK, "x", nodes.origin(SECRET))
+    _move(nodes, "/web/x", "/etc/x")
+    # The link could be another name of the file from now on.
+    nodes.does(nodes.root, lambda author: author.grant(path("/secret"), b"alice", ALICE.public))
+    nodes.writes("/etc/x", b"new")
+    assert nodes.at(SECRET) == (b"good", 0o600, 1)
+
+
+@pytest.mark.parametrize("way", ["tree", "path", "symbolic link"])
+def test_a_first_name_that_is_replaced_leaves_the_others_to_no_key(nodes: Nodes, way: str) -> None:
+    root = nodes.root
+    nodes.does(root, lambda author: author.make_directory(path("/lab")))
+    nodes.does(root, lambda author: author.write(path("/lab/f"), b"old"))
+    old = nodes.tip("/lab/f")
+    nodes.does(root, lambda author: author.remove(path("/lab/f"), directory=False))
+    moment = root.replica.totals()["entries"]
+    nodes.does(root, lambda author: author.write(path("/lab/f"), b"good"))
+    last = nodes.tip("/lab/f")
+    _link(nodes, "/secret/f", "/lab/f")
+    if way == "tree":
+        nodes.does(root, lambda author: author.reverter.tree(path("/lab"), moment))
+    elif way == "path":
+        nodes.does(root, lambda author: author.reverter.path(path("/lab/f"), old))
+    else:
+        nodes.does(root, lambda author: author.make_symlink(path("/lab/f"), b"elsewhere", replace=True))
+    nodes.does(root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
+    nodes.signs(last, Action.WRITE, "f")
+    assert nodes.at("/secret/f") == (b"good", 0o644, 1)
+
+
 def test_a_symbolic_link_that_was_moved_is_changed_by_no_key_of_its_old_directory(nodes: Nodes) -> None:
     nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
     nodes.does(nodes.root, lambda author: author.make_symlink(path("/lab/f"), b"good"))
@@ -350,11 +442,10 @@ def test_what_a_key_of_both_directories_changes_follows_a_move(nodes: Nodes) -> 
     write = nodes.signs(last, Action.WRITE, "f", key=BOB)
     nodes.signs(last, Action.MODE, "f", encode_mode(0o666, None))
     assert nodes.at("/secret/f")[:2] == (b"", 0o640)
-    # Bob vouches for what he builds on.
+    # The file ends with the first change by another key, whoever goes on then.
     evil = nodes.signs(write.hash, Action.MODE, "f", encode_mode(0o600, None))
-    assert nodes.at("/secret/f")[:2] == (b"", 0o640)
     nodes.signs(evil.hash, Action.ACK, "f", key=BOB)
-    assert nodes.at("/secret/f")[:2] == (b"", 0o600)
+    assert nodes.at("/secret/f")[:2] == (b"", 0o640)
 
 
 def test_a_move_within_a_directory_takes_the_file_from_none_of_its_keys(nodes: Nodes) -> None:

@@ -188,8 +188,6 @@ def test_each_name_of_a_file_counts_the_others_whichever_is_asked_first(tmp_path
     third = story.link(ROOT_KEY, story.root, second, "third")
     changed = story.mode(ROOT_KEY, third, 0o600)
     fourth = story.link(ROOT_KEY, story.root, changed, "fourth")
-    story.write(ROOT_KEY, second, b"its own")
-    story.revert(ROOT_KEY, story.entries[-1], second)
     names = {path(text) for text in ("/first", "/second", "/third", "/fourth")}
     for one in names:
         replica = story.replica()
