@@ -86,7 +86,7 @@ class Extensions(NamedTuple):
         is_open: of the root entry: whether anybody may read the filesystem.
         recovery_keys: of the root entry; `None` where nothing replaces the root key.
         recovery: of a grant that replaces the root key; `None` of all others.
-        is_moved: of a link: whether its name takes the place of the name of the entry that it names.
+        is_moved: of a link: whether the file has left the path of the entry that it names.
     """
 
     size: int = 0

@@ -221,7 +221,7 @@ class Author:
         return draft
 
     def make_link(self, path: Path, target: Path) -> Draft:
-        """A hard link: another name for a file; a copy where no key of this node may write at both paths.
+        """A hard link: another name for a file; a copy where no key of this node may write there and at the first name.
 
         Raises as `make_directory`, and `NotPermitted` for directories.
         """
@@ -234,21 +234,22 @@ class Author:
         return draft
 
     def _move(
-        self, draft: Draft, authority: Authority, parent: EntryHash, at: Path, path: Path, node: Node, top: Path
+        self, draft: Draft, authority: Authority, parent: EntryHash, target: Path, source: Path, node: Node, top: Path
     ) -> None:
-        """The file that is at `path` gets a name at `at`, where the keys of `authority` may write.
+        """Give the file at `source` a name at `target`, where the keys of `authority` may write.
 
-        What is at `top` or below it goes away.  If the first name of the file stays, it goes on there.
+        The caller removes all names at `top` and below, `source` among them.  The mark of a move is left out where the
+        first name of the file stays.
         """
         first = self._tree.first_name(node)
-        if any(name == first and name[: len(top)] != top for name, _ in self._tree.names_of(path, node)):
-            self._link(draft, authority, parent, at, node)
+        if any(name == first and name[: len(top)] != top for name, _ in self._tree.names_of(source, node)):
+            self._link(draft, authority, parent, target, node)
             return
-        self._link(draft, authority, parent, at, node, is_moved=True)
-        draft.entries.extend(leave(self._tree, self._signer, path, node, top))
+        self._link(draft, authority, parent, target, node, is_moved=True)
+        draft.entries.extend(leave(self._tree, self._signer, source, node, top))
 
     def _end(self, node: Node) -> EntryHash:
-        """The entry after which the file at a node is what it shows."""
+        """The last entry of the file at a node, at whichever path."""
         state = node.state
         if state.link is None:
             return node.outcome.tips[0].hash
@@ -272,9 +273,10 @@ class Author:
     def _link(
         self, draft: Draft, authority: Authority, parent: EntryHash, path: Path, node: Node, *, is_moved: bool = False
     ) -> None:
-        """Another name for the file at `node`, with the attributes that it shows; `is_moved`: in place of its first.
+        """Another name for the file at `node`, with the attributes that it shows.
 
-        A link to a link names the file itself, so that renaming a file often makes no chain of links.
+        `is_moved`: with the mark of a move, which a file without its first name needs in any case.  A link to a link
+        names the file itself, so that renaming a file often makes no chain of links.
         """
         state, name = node.state, path[-1]
         self._signer.key_for(authority, path)
@@ -527,9 +529,9 @@ class Author:
         """Give a name that exists to another file or symbolic link; other names of either file stay what they are."""
         state = node.state
         both_files = state.kind is Kind.FILE and existing.state.kind is Kind.FILE
-        has_others = len(self._tree.names_of(target, existing)) > 1
-        is_shared = len(self._tree.names_of(source, node)) > 1
-        if both_files and not has_others and not is_shared:
+        target_has_others = len(self._tree.names_of(target, existing)) > 1
+        source_has_others = len(self._tree.names_of(source, node)) > 1
+        if both_files and not target_has_others and not source_has_others:
             assert state.content is not None
             # A new content of the same file: a small delta, and its history goes on.
             content = self._contents.open(state.content)
@@ -537,11 +539,11 @@ class Author:
         draft = Draft()
         key = self._signer.key_for(existing.authority, target)
         parent = existing.outcome.tips[0].hash
-        if has_others and existing.state.link is None:
+        if target_has_others and existing.state.link is None:
             # The other names follow this one, so its file must end before another one begins here.
             self._remove(draft, target, existing)
             parent = draft.entries[-1].hash
-        if both_files and not is_shared:
+        if both_files and not source_has_others:
             assert state.content is not None
             content = self._contents.open(state.content)
             write = self._write(draft, key, parent, target[-1], content, None, state.mtime)

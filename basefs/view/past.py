@@ -53,7 +53,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The path of the file that a link names; `renamed`: whether the link has made a new name in the place of that."""
+    """The path of the entry that a link names; `renamed`: whether the link is a rename from there."""
 
     path: Path
     renamed: bool
@@ -137,7 +137,7 @@ class Past:
         placed = self._store.get(EntryHash(link.content))
         if placed is None:
             return None
-        # Of a name that was one of the same file before, only the record moves, as the first name went away.
+        # Where the name showed this file before, its first name was removed: the mark then tells of no rename.
         origins = {self._tree.resolver.state_after(hash).origin for hash in (link.hash, link.parent)}
         renamed = link.extensions.is_moved and len(origins) > 1
         return Source(self._store.paths.path_of(placed.path_id), renamed)

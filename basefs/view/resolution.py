@@ -317,7 +317,7 @@ class Ancestry:
 class _Files:
     """The files of one path, in one incarnation of its directory.
 
-    Their walks are by how many links are followed, and by the depth from which on no key counts.
+    Their walks are by how many links they follow, and by the depth below which they count no key.
     """
 
     forest: Forest
@@ -546,7 +546,7 @@ class Resolver:
     def linked(self, target: EntryHash, shared: int | None = None) -> State:
         """The current state of the file that an entry belongs to, whatever became of that entry's own name.
 
-        `shared`: only keys that are granted at this depth or above have changed it behind the entry.
+        `shared`: as of `Walk`.
         """
         walk = self._walk_from(target, shared)
         branch = None if walk is None else walk.branches.get(target)
@@ -556,8 +556,8 @@ class Resolver:
     def named(self, link: Placed) -> State:
         """The state that a hard link shows.
 
-        Its signer must be able to write at the path of the file, at which changes of this name are recorded by nodes
-        that hold other keys.  Otherwise the link is a copy of the file as it was after the entry that it names.
+        Its signer must be able to write at the first name of the file, since nodes with other keys record changes of
+        this name there.  Otherwise the link is a copy of the file as it was after the entry that it names.
         """
         signer, target = link.entry.fingerprint, EntryHash(link.entry.content)
         shared = self.shared_depth(link)
@@ -572,9 +572,9 @@ class Resolver:
         return then._replace(link=link.entry.hash, origin=link.entry.hash, shared=None)
 
     def shared_depth(self, link: Placed) -> int | None:
-        """Depth of the deepest directory with keys of its own that holds both names of a moved file.
+        """Of a link with the mark of a move, `Ancestry.shared_depth` with the entry that it names.
 
-        `None` of any other link, and where the file has not arrived.
+        `None` without the mark, and where that entry has not arrived.
         """
         target = self._store.get(EntryHash(link.entry.content)) if link.entry.extensions.is_moved else None
         return None if target is None else self._ancestry.shared_depth(link, target)
@@ -647,7 +647,7 @@ class Resolver:
     def _walk_from(self, target: EntryHash, shared: int | None = None) -> Walk | None:
         """The walk over the files of the path of an entry, which shows what that is, for as long as the log stays.
 
-        `shared`: as of `linked`.
+        `shared`: as of `Walk`.
         """
         placed = self._store.get(target)
         level = self.level_of(target)

@@ -46,8 +46,8 @@ class State(NamedTuple):
             name shares, the entry that made it.
         complete: whether all of the content is here; an incomplete state is never shown.
         remains: the directory that a delete removed; it is back if something lives in it.
-        shared: of a hard link that a move has made: depth of the deepest directory with keys of its own that holds both
-            the name and the path of the file; no key that is granted below changes the file for this name.
+        shared: of a hard link with the mark of a move: depth of the deepest directory above both the name and the entry
+            that it names on which a key was ever granted.  Behind that entry, the name follows no key granted deeper.
     """
 
     kind: Kind

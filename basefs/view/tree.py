@@ -143,8 +143,8 @@ class _Following(NamedTuple):
     Attributes:
         version: that version.
         links: their entries.
-        least: the least depth from which on no key counts for one of them; `None` if all keys count for all.
-        most: the depth from which on no key counts for any of them; `None` without any.
+        least: one of them follows no key granted deeper than this; `None` if all of them follow all keys.
+        most: none of them follows a key granted deeper than this; `None` if one follows all keys, or there is none.
     """
 
     version: object
@@ -317,7 +317,7 @@ class Tree:
         return list(found.items())
 
     def file_of(self, node: Node) -> EntryHash | None:
-        """The hash that stands for what is at a node: names of one file have the same one, and no others.
+        """The identity of the file at a node: names of one file have the same one, and no others.
 
         That is the entry with which the file began.  Conflicts may decide apart what two of its names show, since each
         name has a history of its own.  So the hard links that do not end as the first name does are another file, those
@@ -424,7 +424,7 @@ class Tree:
         if placed.path_id in named:
             return
         most = self._following_of(placed.path_id).most if is_new and self._store.has_links(placed.path_id) else None
-        if most is not None and self._is_below(placed, most):
+        if most is not None and self._is_by_deeper_key(placed, most):
             self._update_links(self._links_naming(placed), now)
             return
         if is_plain:
@@ -517,16 +517,16 @@ class Tree:
             return False
         if not self._store.has_links(placed.path_id):
             return True
-        # The file of a link is looked at with the keys that its own ancestors make valid, and that of a moved name with
-        # some of these.
+        # The file of a link is resolved with the keys that its own ancestors make valid; for a link with the mark of a
+        # move, with those granted high enough.
         authority = self.resolver.authority_above(placed)
         if authority != node.authority:
             return False
         least = self._following_of(placed.path_id).least
-        return least is None or authority.deepest <= least or self._is_below(placed, least)
+        return least is None or authority.deepest <= least or self._is_by_deeper_key(placed, least)
 
-    def _is_below(self, placed: Placed, depth: int) -> bool:
-        """Whether an entry concerns no link for which keys count that are granted at this depth or above alone."""
+    def _is_by_deeper_key(self, placed: Placed, depth: int) -> bool:
+        """Whether an entry changes nothing for links that follow no key granted deeper than this, as its own key is."""
         if placed.kind is not EntryKind.SUCCESSOR or self._store.is_reverted_to(placed):
             return False
         granted = self.resolver.authority_above(placed).depths.get(placed.entry.fingerprint)

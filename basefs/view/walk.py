@@ -403,7 +403,7 @@ class Walk:
                 yield successor.entry.hash
 
     def _may_continue(self, entry: Entry, next: Placed) -> bool:
-        """Whether an entry can be the same file as another: it depends on no other hard link."""
+        """Whether an entry can continue the file of another: it depends on the same hard link or on none."""
         basis = self.forest.basis(next.entry.hash)
         return basis is None or basis == self.forest.basis(entry.hash)
 
@@ -446,7 +446,7 @@ class Walk:
         return self._looks_at(entry) and self._others.names_unfounded(placed)
 
     def _goes_on(self, placed: Placed) -> bool:
-        """Whether an entry builds on the one before it; where files are looked at: whether it is the same file."""
+        """Whether an entry builds on the one before it; in a walk over files, whether it continues its file."""
         if self._files is None:
             return True
         entry, before = placed.entry, self.forest.states[placed.entry.parent]

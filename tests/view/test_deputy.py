@@ -431,7 +431,7 @@ def test_a_symbolic_link_that_was_moved_is_changed_by_no_key_of_its_old_director
         assert node.replica.attributes(path("/secret/f")).owner is None
 
 
-def test_what_a_key_of_both_directories_changes_follows_a_move(nodes: Nodes) -> None:
+def test_changes_by_a_key_above_both_directories_follow_a_move(nodes: Nodes) -> None:
     nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
     nodes.does(nodes.root, lambda author: author.write(path("/lab/f"), b"good", mode=0o640))
     nodes.does(nodes.root, lambda author: author.grant((), b"bob", BOB.public))
@@ -460,7 +460,7 @@ def test_a_file_with_a_name_where_a_key_is_granted_is_shared(nodes: Nodes) -> No
     nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
     nodes.does(nodes.root, lambda author: author.write(path("/lab/f"), b"good"))
     _link(nodes, "/etc/f", "/lab/f")
-    # What is a name of a file that goes on elsewhere may move.
+    # The first name stays, so the link at the new path has no mark.
     _move(nodes, "/etc/f", "/secret/f")
     nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
     nodes.signs(nodes.tip("/lab/f"), Action.WRITE, "f")
