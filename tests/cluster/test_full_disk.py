@@ -66,7 +66,7 @@ def test_a_full_disk_shows_on_both_sides_and_is_sent_nothing(network: Callable[[
         assert (is_full(one), is_full(two)) == (False, True)
         # What is here is still read, and still fetched by one that has nothing yet.
         assert (two.mountpoint / "before").read_text() == "x"
-        three = Node(two.base / "three", two.address, two.port + 10, two.namespace)
+        three = Node(two.base / "3", two.address, two.port + 10, two.namespace)
         three.basefs("get", NAME, two.endpoint)
         three.mount(NAME, "--single-node")
         assert (three.mountpoint / "before").read_text() == "x"

@@ -114,10 +114,10 @@ def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
     reader.apply(linked.entries, linked.blocks)
 
     def make(author: Author):  # type: ignore[no-untyped-def]
-        for number in range(15):
+        for number in range(14):
             yield author.write(path(f"/{number}"), b"")
         yield author.rename(path("/f"), path("/g"))
-        for number in range(15, 28):
+        for number in range(14, 27):
             yield author.write(path(f"/{number}"), b"")
         yield author.write(path("/secret"), b"secret", mode=0o600)
         for number in range(200):

@@ -74,7 +74,7 @@ def test_an_annotation_needs_a_key_and_nothing_else_may_follow_it(replicas) -> N
         assert one.apply([entry], []).rejected
 
 
-@pytest.mark.parametrize("extensions", [Extensions(unknown=((10, b""),)), Extensions(unknown=((254, b"x"),))])
+@pytest.mark.parametrize("extensions", [Extensions(unknown=((12, b""),)), Extensions(unknown=((254, b"x"),))])
 def test_an_unknown_even_extension_says_what_to_upgrade(replicas, extensions: Extensions) -> None:
     one, _ = replicas
     entry = ROOT_KEY.sign(EntryHash(one.identity), 1, Action.MKDIR, b"d", extensions=extensions)

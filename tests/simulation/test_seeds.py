@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.run import play
 
 #: What nodes warn of, as they should.
-NOTED = ("disk full", "cannot publish")
+NOTED = ("disk full", "cannot publish", "cannot store gossiped entries")
 #: Seeds of one test.
 CHUNK = 4
 FAILED = [
