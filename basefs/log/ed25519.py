@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 try:
-    from nacl.bindings import crypto_sign_open
+    from nacl.bindings import crypto_core_ed25519_is_valid_point, crypto_sign_open, has_crypto_core_ed25519
     from nacl.exceptions import CryptoError
 except ImportError:
     _HAS_LIBSODIUM = False
@@ -42,8 +42,12 @@ def is_signed(message: bytes, signature: bytes, public: bytes) -> bool:
 @lru_cache(maxsize=4096)
 def is_sound(public: bytes) -> bool:
     """Whether bytes are the canonical encoding of a point of prime order, and so a key."""
+    return len(public) == PUBLIC_KEY_SIZE and _has_prime_order(public)
+
+
+def _python(public: bytes) -> bool:
     y = int.from_bytes(public, "little") & (2**255 - 1)
-    if len(public) != PUBLIC_KEY_SIZE or y >= _PRIME:
+    if y >= _PRIME:
         return False
     square = (y * y - 1) * pow(_D * y * y + 1, -1, _PRIME) % _PRIME
     x = pow(square, (_PRIME + 3) // 8, _PRIME)
@@ -102,3 +106,8 @@ LIBRARIES: dict[str, Verifier] = {"OpenSSL": _openssl}
 if _HAS_LIBSODIUM:
     LIBRARIES["libsodium"] = _libsodium
 _verify = [*LIBRARIES.values()][-1]
+#: What tells whether 32 bytes are a key; the last one does.  libsodium takes 0.08 ms instead of 4.
+KEY_CHECKS: dict[str, Callable[[bytes], bool]] = {"Python": _python}
+if _HAS_LIBSODIUM and has_crypto_core_ed25519:
+    KEY_CHECKS["libsodium"] = crypto_core_ed25519_is_valid_point
+_has_prime_order = [*KEY_CHECKS.values()][-1]
