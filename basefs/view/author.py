@@ -39,7 +39,7 @@ from basefs.view.permissions import Authority
 from basefs.view.quotas import Use, exceeded
 from basefs.view.revert import Reverter
 from basefs.view.signer import Signer
-from basefs.view.states import ABSENT, DIRECTORY_MODE, MODE_MASK, Kind, Owner, State, encode_mode, step
+from basefs.view.states import ABSENT, DIRECTORY_MODE, MODE_MASK, Kind, Owner, encode_mode, step
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import SAME_FILE
 
@@ -136,7 +136,7 @@ class Author:
             return True
         resolver = self._tree.resolver
         is_within = resolver.quotas.fits(key.fingerprint, directory.path_id, limits, _NOTHING, (target,))
-        # Of a moved file whatever the directories are that hold both names.
+        # The depth from which keys count for the new name is not known yet: with 0 fewest of them do.
         return is_within and not resolver.is_unfounded(target, 0 if is_moved else None)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
@@ -248,16 +248,6 @@ class Author:
         self._link(draft, authority, parent, target, node, is_moved=True)
         draft.entries.extend(leave(self._tree, self._signer, source, node, top))
 
-    def _end(self, node: Node) -> EntryHash:
-        """The last entry of the file at a node, at whichever path."""
-        state = node.state
-        if state.link is None:
-            return node.outcome.tips[0].hash
-        return self._tree.resolver.linked_end(state.link, state.shared)
-
-    def _may_change(self, key: SigningKey, file: State) -> bool:
-        return self._tree.resolver.may_change(key.fingerprint, file)
-
     def _copy(self, draft: Draft, key: SigningKey, parent: EntryHash, name: bytes, node: Node) -> None:
         """A file or symbolic link of its own, which looks like the one at `node`."""
         state = node.state
@@ -281,11 +271,11 @@ class Author:
         state, name = node.state, path[-1]
         self._signer.key_for(authority, path)
         keys = self._signer.valid(authority)
-        key = next((key for key in keys if self._may_change(key, state)), None)
+        key = next((key for key in keys if self._tree.resolver.may_change(key.fingerprint, state)), None)
         is_moved = is_moved or state.shared is not None
-        target = self._end(node) if is_moved else state.link or self._beginning(node)
+        target = self._tree.end_of(node) if is_moved else state.link or self._beginning(node)
         if is_moved and self._tree.resolver.level_of(target):
-            # What a link is may change with the keys at its file's path, and no key is to decide about a moved file.
+            # That is a copy, which becomes another name of a file once its signer is granted there: so it is copied.
             key = None
         if key is None or not self._may_link(key, self._tree.nearest(path[:-1]), target, is_moved=is_moved):
             self._copy(draft, keys[0] if key is None else key, parent, name, node)

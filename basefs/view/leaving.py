@@ -26,7 +26,7 @@ def leave(tree: Tree, signer: Signer, path: Path, node: Node, top: Path) -> list
     draft = Draft()
     if node.is_directory or path != tree.first_name(node):
         return draft.entries
-    end = tree.resolver.file_end(node.state) or node.outcome.tips[0].hash
+    end = tree.end_of(node)
     for other, name in tree.names_of(path, node):
         valid = signer.valid(name.authority)
         key = next((key for key in valid if tree.resolver.may_change(key.fingerprint, node.state)), None)

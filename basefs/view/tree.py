@@ -329,14 +329,15 @@ class Tree:
         began = self._store.get(state.origin)
         if began is None or began.path_id == node.path_id:
             return state.origin
-        end = self.resolver.file_end(state)
-        assert end is not None
         first = self.find(self._store.paths.path_of(began.path_id))
-        if first is not None and first.path_id == began.path_id and first.state.origin == state.origin:
-            file = self.resolver.file_end(first.state) or first.outcome.tips[0].hash
-        else:
-            file = self.resolver.linked_end(state.origin)
-        return state.origin if end == file else EntryHash(sha224(state.origin + end))
+        is_there = first is not None and first.path_id == began.path_id and first.state.origin == state.origin
+        last = self.end_of(first) if first is not None and is_there else self.resolver.linked_end(state.origin)
+        end = self.end_of(node)
+        return state.origin if end == last else EntryHash(sha224(state.origin + end))
+
+    def end_of(self, node: Node) -> EntryHash:
+        """The last entry of the file at a node, at whichever path; of a directory, of its first branch."""
+        return self.resolver.file_end(node.state) or node.outcome.tips[0].hash
 
     def first_name(self, node: Node) -> Path | None:
         """The path at which the file at a node began."""

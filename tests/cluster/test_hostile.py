@@ -25,7 +25,7 @@ ATTACK = 6.0
 MEMORY = 64
 #: Of an attack that is measured: seconds, changes before it and in it, how often it is tried, and how many times as
 #: long a change may take meanwhile.
-MEASURED = 2.0
+MEASURED = 3.0
 CHANGES = 7
 TRIES = 3
 MOST = 1.5
