@@ -320,8 +320,8 @@ class Tree:
         """The identity of the file at a node: names of one file have the same one, and no others.
 
         That is the entry with which the file began.  Conflicts may decide apart what two of its names show, since each
-        name has a history of its own.  So the hard links that do not end as the first name does are another file, those
-        together that end with the same entry.
+        name has a history of its own.  So the hard links that do not end as the first name does, or show another mode
+        or owner, are another file, those together that end with the same entry.
         """
         state = node.state
         if state.link is None or state.origin is None:
@@ -329,11 +329,14 @@ class Tree:
         began = self._store.get(state.origin)
         if began is None or began.path_id == node.path_id:
             return state.origin
-        first = self.find(self._store.paths.path_of(began.path_id))
-        is_there = first is not None and first.path_id == began.path_id and first.state.origin == state.origin
-        last = self.end_of(first) if first is not None and is_there else self.resolver.linked_end(state.origin)
         end = self.end_of(node)
-        return state.origin if end == last else EntryHash(sha224(state.origin + end))
+        first = self.find(self._store.paths.path_of(began.path_id))
+        if first is None or first.path_id != began.path_id or first.state.origin != state.origin:
+            is_same = end == self.resolver.linked_end(state.origin)
+        else:
+            rights = first.state.mode, first.state.owner
+            is_same = end == self.end_of(first) and (state.mode, state.owner) == rights
+        return state.origin if is_same else EntryHash(sha224(state.origin + end))
 
     def end_of(self, node: Node) -> EntryHash:
         """The last entry of the file at a node, at whichever path; of a directory, of its first branch."""
@@ -694,7 +697,7 @@ class Tree:
     def _other_files(self, change: Change, path_id: int) -> set[int]:
         """The paths on which the files began that got or lost a name by a change of this path."""
         before, after = change.before, change.after
-        if before is not None and after is not None and (before.origin, before.link) == (after.origin, after.link):
+        if before is not None and after is not None and _file(before) == _file(after):
             return set()
         found = set()
         for state in (before, after):
@@ -837,6 +840,11 @@ class Tree:
                 is_kept = self._crowd_of(directory, path_id) is not None
                 if is_kept and outcome != self._resolve(directory, path_id):
                     yield path
+
+
+def _file(state: State) -> tuple[object, ...]:
+    """What tells whether a path is a name of the same file as before; a first name is that with any mode."""
+    return (state.origin, state.link) if state.link is None else (state.origin, state.link, state.mode, state.owner)
 
 
 def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:

@@ -95,7 +95,9 @@ class Checks:
         found = []
         for names in files.values():
             where = " and ".join(map(display, names))
-            if len({(shown.content, shown.mode) for shown in names.values()}) > 1:
+            # Where the first name is gone, conflicts of modes are decided for each name, until somebody sets one again.
+            has_first = any(len(shown.version) == 1 for shown in names.values())
+            if len({(shown.content, shown.mode if has_first else 0) for shown in names.values()}) > 1:
                 found.append(f"{node.host} shows {where} as one file, and not alike")
             if {shown.links for shown in names.values()} != {len(names)}:
                 found.append(f"{node.host} shows another number of names of {where}")

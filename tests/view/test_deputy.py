@@ -236,7 +236,7 @@ def test_a_revoke_on_either_of_two_directories_that_are_one_ends_a_link(tmp_path
     web = story.mkdir(ROOT_KEY, story.root, "web")
     story.grant(ROOT_KEY, web, ALICE)
     link = story.link(ALICE, web, secret, "x")
-    story.mode(ALICE, link, 0o666)
+    story.mode(ALICE, link, 0o644)
     replica = story.replica(ROOT_KEY)
     assert replica.attributes(path("/d/f")).links == 2
     replica.close()

@@ -188,12 +188,12 @@ def test_each_name_of_a_file_counts_the_others_whichever_is_asked_first(tmp_path
     third = story.link(ROOT_KEY, story.root, second, "third")
     changed = story.mode(ROOT_KEY, third, 0o600)
     fourth = story.link(ROOT_KEY, story.root, changed, "fourth")
-    names = {path(text) for text in ("/first", "/second", "/third", "/fourth")}
-    for one in names:
-        replica = story.replica()
-        assert set(replica.names_of(one)) == names
-        assert {replica.attributes(other).links for other in names} == {4}
-        replica.close()
+    for names in ("/first", "/second"), ("/third", "/fourth"):
+        for one in map(path, names):
+            replica = story.replica()
+            assert set(replica.names_of(one)) == set(map(path, names))
+            assert {replica.attributes(path(other)).links for other in names} == {2}
+            replica.close()
     story.delete(ROOT_KEY, first)
     story.delete(ROOT_KEY, fourth)
     left = {path("/second"), path("/third")}
@@ -231,6 +231,27 @@ def test_names_that_conflicts_decide_apart_are_two_files(tmp_path: Path) -> None
     assert len({attributes.origin for _, attributes in shown.values()}) == 2
     write(replica, "/b", b"third")
     assert replica.read(path("/a")) == b"first"
+    assert replica.check_view() == []
+    replica.close()
+
+
+def test_a_name_with_a_mode_of_its_own_is_another_file_beside_the_first_one(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    file = story.write(ROOT_KEY, story.root, b"one", "a")
+    link = story.link(ROOT_KEY, story.root, file, "b")
+    # One node removes the first name and sets a mode, which is then recorded at the second one; another node writes.
+    gone = story.delete(ROOT_KEY, file)
+    story.mode(ROOT_KEY, link, 0o600)
+    story.write(ROOT_KEY, file, b"two", wanted=above(gone))
+    replica = story.replica(ROOT_KEY)
+    seen = [(mode(replica, name), links(replica, name), replica.read(path(name))) for name in ("/a", "/b")]
+    assert seen == [(0o644, 1, b"two"), (0o600, 1, b"two")]
+    assert len({replica.attributes(path(name)).origin for name in ("/a", "/b")}) == 2
+    chmod(replica, "/b", 0o640)
+    assert (mode(replica, "/a"), mode(replica, "/b")) == (0o644, 0o640)
+    # With one mode, they are one file again.
+    chmod(replica, "/b", 0o644)
+    assert [links(replica, name) for name in ("/a", "/b")] == [2, 2]
     assert replica.check_view() == []
     replica.close()
 
