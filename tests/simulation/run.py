@@ -117,7 +117,8 @@ class World:
         self.asker = Asker(loop, self.nodes, plan.seed)
         is_wide = plan.links.loss < 0.1 and plan.links.width >= 1e6
         is_calm = not plan.faults and is_wide and plan.tuning == Tuning()
-        self.soon = Soon(loop, nodes) if is_calm and not is_closed else None
+        # Gossip alone brings one or two changes a second, the rest comes with the periodic session.
+        self.soon = Soon(loop, nodes) if is_calm and self.scene.pushes and not is_closed else None
         self.written: dict[EntryHash, bytes] = {}
         if is_closed:
             self.bus.on_change = self.secrecy.look

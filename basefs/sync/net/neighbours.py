@@ -156,11 +156,11 @@ class NeighbourSet:
                 session.wake()
 
     def graft(self, address: Address) -> bool:
-        """Have a peer send what it keeps back; False if it keeps nothing back."""
+        """Have a peer send news again, and what it keeps back; False if more than that is missing."""
         for session, news in self._news():
-            if session.address == address and news.graft():
+            if session.address == address and news.lazy:
                 session.wake()
-                return True
+                return news.graft()
         return False
 
     def _news(self) -> list[tuple[Session, PushSession]]:
@@ -190,9 +190,9 @@ class NeighbourSet:
         elif notice is Notice.GAP:
             self._on_gap(session.address)
         elif notice is Notice.REPEATS:
-            # A session that brings nothing new is a lazy one, unless it is the last that is not.
+            # A session that brings what another one has brought is a lazy one.
             others = [news for other, news in self._news() if other is not session]
-            if session.push is not None and any(not news.lazy for news in others):
+            if session.push is not None and any(map(session.push.repeats, others)):
                 session.push.prune()
                 session.wake()
         else:

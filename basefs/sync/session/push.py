@@ -153,8 +153,10 @@ class PushSession:
         #: Whether contents that may be exchanged were sent whole the last time.
         self._whole = True
         self._limits = limits
-        # What is forgotten may be sent once more, which costs bytes only.
-        self._known: Recent[bytes, None] = Recent()
+        #: What the peer has or was sent, and whether the peer has brought it here.  What is forgotten may be sent once
+        #: more, which costs bytes only.
+        self._known: Recent[bytes, bool] = Recent()
+        self._repeated: Sequence[bytes] = ()
         self._told: bytes | None = None
         self._told_at: float | None = None
         self._heard: bytes | None = None
@@ -239,7 +241,8 @@ class PushSession:
         """
         news = []
         for entry in entries:
-            is_news = self._known.note(hash_of(entry), None)
+            hash = hash_of(entry)
+            is_news = self._known.note(hash, self._known.get(hash, False))
             self._exchange.begin(self._log, entry, whole=self._whole or self.lazy or not is_news)
             if is_news:
                 news.append(entry)
@@ -313,10 +316,19 @@ class PushSession:
     def heard(self, entries: Sequence[bytes]) -> None:
         """The peer has sent these encoded entries, which are not in the log yet."""
         hashes = [hash_of(entry) for entry in entries]
+        is_repeated = all(self._log.entry(hash) is not None for hash in hashes)
         for hash in hashes:
-            self._known[hash] = None
-        if not self.lazy and all(self._log.entry(hash) is not None for hash in hashes):
+            self._known[hash] = not is_repeated
+        if is_repeated and not self.lazy:
+            self._repeated = hashes
             self._notify(Notice.REPEATS)
+
+    def repeats(self, other: PushSession) -> bool:
+        """Whether another session that stands has brought what this one has sent in vain, and is not lazy.
+
+        What a session that compares has brought may have been missing because there is no other way for news.
+        """
+        return not other.lazy and all(other._known.get(hash, False) for hash in self._repeated)
 
     def heard_root(self, root: bytes, kept: int) -> None:
         """The peer has told its root hash, and how many entries it keeps back."""
@@ -363,13 +375,13 @@ class PushSession:
             self._outbox.control(encode(Prune()))
 
     def graft(self) -> bool:
-        """Have the peer send what it keeps back, and news from now on; False if that would bring nothing."""
-        if not self.lazy or not self._peer_keeps:
+        """Have the peer send news from now on, and what it keeps back; False if more than that is missing."""
+        if not self.lazy:
             return False
         self.lazy = False
-        self._peer_keeps = 0
         self._outbox.control(encode(Graft()))
-        return True
+        keeps, self._peer_keeps = self._peer_keeps, 0
+        return keeps > 0
 
     @property
     def differs(self) -> bool:

@@ -91,7 +91,7 @@ class Graph:
         while other.wants_work:
             work(other)
         others = [each.push for each in self.nodes[receiver].cores.values() if each is not other and each.push]
-        if noticed(other, Notice.REPEATS) and any(not news.lazy for news in others):
+        if noticed(other, Notice.REPEATS) and any(map(other.push.repeats, others)):
             other.push.prune()
         return len(data)
 
@@ -162,6 +162,20 @@ def test_after_the_first_change_each_node_gets_each_entry_once(seed):
     assert all(entries == count - 1 for entries, _ in sizes[1:])
     assert graph.compared == 0
     assert all(size / count < 1100 for _, size in sizes[1:]), "bytes a node, of which 850 are the entry and its block"
+
+
+def test_what_comparisons_have_brought_makes_no_session_lazy():
+    graph = Graph(3, [(1, 0), (2, 0), (2, 1)])
+    graph.nodes[0].write(b"f", b"content")
+    graph.pass_on(0)
+    for one, two in graph.edges():
+        Pair(graph.nodes[one].log, graph.nodes[two].log).run()
+    graph.quiet()
+    assert not any(core.push.lazy for node in graph.nodes for core in node.cores.values())
+    graph.nodes[0].write(b"g", b"content")
+    graph.quiet()
+    assert [core.push.lazy for core in graph.nodes[0].cores.values()] == [False, False]
+    assert graph.nodes[1].cores[2].push.lazy and graph.nodes[2].cores[1].push.lazy
 
 
 @part(5)

@@ -379,6 +379,8 @@ def test_more_than_is_kept_is_to_be_compared(told):
     pair.quiet()
     assert noticed(pair.right, Notice.GAP)
     assert not pair.right.push.graft()
+    pair.quiet()
+    assert not pair.left.push.lazy, "but what comes next is sent unasked"
 
 
 def test_a_peer_that_is_behind_has_nothing_for_us():
