@@ -4,6 +4,9 @@ A revert is an entry like any other, so it can be reverted as well, and nothing 
 restored by supposing: differences from the past are reverted or removed, the result is supposed and compared again,
 until it is the past tree.  Most often once is enough; a directory that was made anew meanwhile takes two rounds,
 because the names of its first incarnation show only when that is back.
+
+What has ceased to count, since its key was revoked, is not among what a path ends with.  An entry behind it makes it
+count again.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitt
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash
+from basefs.log.keys import SigningKey
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
-from basefs.view.history import RevisionStatus, survey
+from basefs.view.history import RevisionStatus, Survey, survey
 from basefs.view.leaving import leave
+from basefs.view.permissions import Authority
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State, encode_mode
 from basefs.view.supposing import Difference, affected, differences, reach, subtree, supposed
@@ -84,11 +89,15 @@ class Reverter:
         if above is None or not above.is_directory:
             raise NotADirectory(f"{display(path[:-1])} is not a directory")
         found = survey(self._store, tree, path)
-        if found is None or found.outcome is None:
+        if found is None:
             raise NotFound(f"the log has nothing at {display(path)}")
         for revision in found.revisions():
-            if revision.standing is RevisionStatus.LAST and revision.state and revision.state.kind is Kind.DIRECTORY:
-                return self._restore(path, found.outcome, revision.entry.hash, revision.state)
+            entry, state = revision.entry, revision.state
+            if state is not None and state.kind is Kind.DIRECTORY:
+                if found.outcome is None:
+                    return self._behind(tree, path, [entry], state)
+                if revision.standing is RevisionStatus.LAST:
+                    return self._restore(path, found.outcome, entry.hash, state)
         raise NotADirectory(f"{display(path)} was no directory when it was removed")
 
     def _path(self, tree: Tree, path: Path, target: EntryHash) -> list[Entry]:
@@ -100,7 +109,7 @@ class Reverter:
         revision = next((r for r in found.revisions() if r.entry.hash == target), None) if found is not None else None
         if found is None or revision is None:
             raise NotFound(f"{target.hex()[:12]} is not a revision of {display(path)}: 'basefs log' lists them")
-        if found.outcome is None or revision.standing is RevisionStatus.GONE:
+        if revision.standing is RevisionStatus.GONE:
             raise NotFound(
                 f"{target.hex()[:12]} belongs to an earlier directory {display(path[:-1])}, which was deleted: "
                 f"restore that with '--at {target.hex()[:12]} --keep-new'"
@@ -113,6 +122,8 @@ class Reverter:
         # A version that has lost may look the same: to bring it back settles the conflict.
         if revision.standing is not RevisionStatus.LOST and _shows(found.outcome, revision.state):
             return []
+        if found.outcome is None:
+            return self._behind(tree, path, [revision.entry], revision.state)
         return [
             *self._left(tree, path, revision.state, path),
             *self._restore(path, found.outcome, target, revision.state),
@@ -147,21 +158,72 @@ class Reverter:
         return Draft(entries)
 
     def _restore(self, path: Path, outcome: Outcome, target: EntryHash, state: State) -> list[Entry]:
-        """The reverts that give a path a state, that after `target`, with the time that the file had then."""
-        mtime = None if state.kind is Kind.ABSENT else state.mtime
-        return self._follow(path, outcome, Action.REVERT, target, mtime=mtime)
+        """The entries that give a path a state, that after `target`, with the time that the file had then.
 
-    def _follow(
-        self, path: Path, outcome: Outcome, action: Action, target: EntryHash | None = None, *, mtime: int | None = None
-    ) -> list[Entry]:
-        """An entry behind every tip of a path; `mtime`: nanoseconds, `None` is now.  Raises `PermissionDenied`."""
-        entries = []
+        Raises `PermissionDenied`.
+        """
+        entries: list[Entry] = []
         for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
-            if tip.hash != target:
-                key = self._signer.key_for(authority, path)
-                extensions = Extensions(mtime=mtime)
-                entries.append(key.sign(tip.hash, self._signer.now(), action, tip.name, target or b"", extensions))
+            entries.extend(self._again(path, tip, authority, target, state))
         return entries
+
+    def _behind(self, tree: Tree, path: Path, ends: Sequence[Entry], state: State) -> list[Entry]:
+        """The entries that bring back what a path was at entries that it does not end with, also if these do not count.
+
+        Each follows its own end, and not what the path ends with.  None in a directory that is not there.  Raises
+        `PermissionDenied`.
+        """
+        above, path_id = tree.find(path[:-1]), self._store.paths.id_of(path)
+        assert above is not None and path_id is not None, "the path has entries, and its directory is there"
+        found, directory = self._store.entries_at(path_id), above.outcome.as_directory(len(path))
+        entries: list[Entry] = []
+        for end in ends:
+            outcome = tree.resolver.past(found, directory, [end.hash])
+            if outcome is not None:
+                entries.extend(self._again(path, end, outcome.authority, self._made(end), state, is_shown=False))
+        return entries
+
+    def _again(
+        self, path: Path, tip: Entry, authority: Authority, target: EntryHash, state: State, *, is_shown: bool = True
+    ) -> list[Entry]:
+        """What follows a tip for a path to have a state again, that after `target`; nothing where the tip shows that.
+
+        `is_shown`: whether the tip shows anything.  Raises `PermissionDenied`.
+        """
+        linking = self._linking(authority, target, state)
+        if linking is not None:
+            is_again = self._tree.resolver.state_after(tip.hash).origin == state.origin
+            return [] if is_again else self._linked(tip, linking, state)
+        mtime = None if state.kind is Kind.ABSENT else state.mtime
+        is_again = tip.hash == target or (tip.action, tip.content, tip.mtime) == (Action.REVERT, target, mtime)
+        if is_shown and is_again:
+            return []
+        return [self._signed(path, tip, authority, Action.REVERT, target, mtime)]
+
+    def _linking(self, authority: Authority, target: EntryHash, state: State) -> SigningKey | None:
+        """The key that makes a path a name of its file again; `None` where a revert does, or nothing.
+
+        A revert does not where the key of the former name may not write at the first name any more.
+        """
+        resolver = self._tree.resolver
+        if state.link is None or resolver.state_after(target).origin == state.origin:
+            return None
+        if resolver.linked(state.link, state.shared).origin != state.origin:
+            return None
+        valid = self._signer.valid(authority)
+        return next((key for key in valid if resolver.may_change(key.fingerprint, state)), None)
+
+    def _linked(self, tip: Entry, key: SigningKey, state: State) -> list[Entry]:
+        """The link, and a mode, by which a path is the name of a file again."""
+        assert state.link is not None
+        draft, is_moved = Draft(), state.shared is not None
+        link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, state.link, Extensions(is_moved=is_moved))
+        draft.entries.append(link)
+        if is_moved:
+            # What it looks like is not recorded at the first name.
+            shown = self._tree.resolver.linked(state.link, state.shared)
+            draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
+        return draft.entries
 
     def tree(self, path: Path, sequence: int, *, keep_new: bool = False) -> Draft:
         """Restore a path and everything below it to the moment at which an entry had just arrived here.
@@ -218,13 +280,15 @@ class Reverter:
                     raise NotFound(f"{display(at[:-1])} does not exist: revert that first")
                 continue
             outcome = tree.absent(above, at[-1]) if node is None else node.outcome
-            if outcome is not None:
-                entries.extend(self._left(tree, at, was.state, path))
-                entries.extend(self._back(tree, at, outcome, was.outcome))
+            if outcome is None:
+                entries.extend(self._behind(tree, at, was.outcome.tips, was.state))
+            else:
+                back = self._back(tree, at, outcome, was.outcome)
+                entries.extend([*self._left(tree, at, was.state, path), *back] if back else [])
         for at in () if keep_new else sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
                 entries.extend(self._left(tree, at, None, path))
-                entries.extend(self._follow(at, now[at].outcome, Action.DELETE))
+                entries.extend(self._removed(at, now[at].outcome))
         return entries
 
     def _back(self, tree: Tree, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
@@ -235,12 +299,14 @@ class Reverter:
         first = self._made(then.tips[0])
         if len(then.directories) < 2:
             return self._restore(path, now, first, then.state)
-        found = survey(self._store, tree, path)
+        begun = self._survey(tree, path).begun
         entries: list[Entry] = []
         followed: set[EntryHash] = set()
         for end in then.tips:
-            branch = None if found is None else found.begun.get(end.hash)
-            if branch is not None:
+            branch = begun.get(end.hash)
+            if branch is None:
+                entries.extend(self._behind(tree, path, [end], then.state))
+            else:
                 there = branch.outcome()
                 entries.extend(self._restore(path, there, self._made(end), then.state))
                 followed.update(tip.hash for tip in there.tips)
@@ -261,29 +327,55 @@ class Reverter:
         return entry.hash
 
     def _joined(self, tree: Tree, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
-        """The entries that merge a directory with what it was: behind its removal it comes back beside the new one."""
+        """The entries that merge a directory with what it was: what is not shown any more comes back beside it."""
         if set(then.directories) <= set(now.directories):
             return self._modes(path, now, then.state)
-        above, path_id = tree.find(path[:-1]), self._store.paths.id_of(path)
-        assert above is not None and path_id is not None, "the path is live"
-        found = self._store.entries_at(path_id)
-        removal = tree.resolver.past(found, above.outcome.as_directory(len(path)), None)
-        if removal is None:
-            return [] if visible(now.state) == visible(then.state) else self._modes(path, now, then.state)
-        return [entry for tip in then.tips for entry in self._restore(path, removal, self._made(tip), then.state)]
+        found = self._survey(tree, path)
+        entries: list[Entry] = []
+        for end in then.tips:
+            made = self._made(end)
+            state, branch = found.states.get(made), found.begun.get(end.hash)
+            if state is None or state.origin in now.directories:
+                continue
+            there = None if branch is None else branch.outcome()
+            if there is None or not set(now.tips).isdisjoint(there.tips):
+                # Behind its end, beside the branch that leads to what is shown, if one does.
+                entries.extend(self._behind(tree, path, [end], then.state))
+            else:
+                entries.extend(self._restore(path, there, made, then.state))
+        return entries
+
+    def _survey(self, tree: Tree, path: Path) -> Survey:
+        """All that is known of a path that was live."""
+        found = survey(self._store, tree, path)
+        assert found is not None, "it has entries"
+        return found
+
+    def _removed(self, path: Path, now: Outcome) -> list[Entry]:
+        """The entries that remove a path."""
+        ends = zip(now.tips, now.authorities, strict=True)
+        return [self._signed(path, tip, authority, Action.DELETE) for tip, authority in ends]
 
     def _modes(self, path: Path, now: Outcome, then: State) -> list[Entry]:
         """The mode entries that give a directory its mode, owner and time again.
 
         For one that cannot or need not be reverted.
         """
-        content, extensions = encode_mode(then.mode, then.owner), Extensions(mtime=then.mtime)
-        return [
-            self._signer.key_for(authority, path).sign(
-                tip.hash, self._signer.now(), Action.MODE, tip.name, content, extensions
-            )
-            for tip, authority in zip(now.tips, now.authorities, strict=True)
-        ]
+        content, ends = encode_mode(then.mode, then.owner), zip(now.tips, now.authorities, strict=True)
+        return [self._signed(path, tip, authority, Action.MODE, content, then.mtime) for tip, authority in ends]
+
+    def _signed(
+        self,
+        path: Path,
+        tip: Entry,
+        authority: Authority,
+        action: Action,
+        content: bytes = b"",
+        mtime: int | None = None,
+    ) -> Entry:
+        """An entry behind a tip of a path; `mtime`: nanoseconds, `None` is now.  Raises `PermissionDenied`."""
+        key = self._signer.key_for(authority, path)
+        return key.sign(tip.hash, self._signer.now(), action, tip.name, content, Extensions(mtime=mtime))
 
 
 def _is_merged_again(now: Outcome, then: Outcome) -> bool:
@@ -299,9 +391,9 @@ def _alike(now: Outcome, then: Outcome) -> bool:
     return visible(now.state) == visible(then.state) and set(then.directories) <= set(now.directories)
 
 
-def _shows(now: Outcome, state: State) -> bool:
+def _shows(now: Outcome | None, state: State) -> bool:
     """Whether a path is what it was after one of its revisions; a directory: the same one, among those merged."""
-    if state.kind is Kind.ABSENT:
-        return now.state.kind is Kind.ABSENT
+    if now is None or state.kind is Kind.ABSENT:
+        return state.kind is Kind.ABSENT and (now is None or now.state.kind is Kind.ABSENT)
     same_directory = state.kind is not Kind.DIRECTORY or state.origin in now.directories
     return same_directory and visible(now.state) == visible(state)

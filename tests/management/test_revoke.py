@@ -78,6 +78,24 @@ def test_discard_drops_what_the_key_wrote(tree: Cli) -> None:
     assert shown(tree) == {".cluster": b"", "d/shared": b"root's"}
 
 
+@pytest.mark.parametrize("options", [(), ("--keep-new",)])
+def test_what_was_discarded_comes_back_with_the_tree(tree: Cli, options: tuple[str, ...]) -> None:
+    before = shown(tree)
+    last = json.loads(tree("log", "-r", "conf", "--json", "-n", "1", "--arrival"))[0]["entry"]
+    tree("revoke", "conf:/d", "alice", "--discard")
+    tree("revert", "conf", "--at", last, *options)
+    assert shown(tree) == before
+
+
+def test_what_was_discarded_comes_back_one_by_one(tree: Cli) -> None:
+    before = shown(tree)
+    tree("revoke", "conf:/d", "alice", "--discard")
+    while listed := json.loads(tree("conflicts", "conf", "--ignored", "--json")):
+        # What was in a directory is listed once that is back.
+        assert tree.run(*listed[0]["command"].split()[1:])[0] == 0
+    assert shown(tree) == before
+
+
 def test_discard_leaves_the_acks_out(tree: Cli) -> None:
     applied: list[Applied] = []
     with tree.replica("conf") as replica:

@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from basefs.log.entries import Action
+from basefs.log.extensions import Extensions
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.changes import visible
 from basefs.view.states import Kind, State
 from basefs.view.tree import Node, Tree
 from tests.support.examples import rarely
-from tests.support.helpers import Clock, live_nodes, make_replica, path
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, live_nodes, make_replica, path
 from tests.view.histories import Step, World, steps
+from tests.view.stories import Story
 
 
 def states(nodes: Mapping[Path, Node]) -> dict[Path, State]:
@@ -143,6 +146,104 @@ def test_a_directory_that_was_removed_while_something_came_into_it_comes_back(
     assert left.check_view() == []
     for replica in (left, right):
         replica.close()
+
+
+def revoke(replica: Replica) -> None:
+    """Bob's key, and all that counts by it alone."""
+    replica.commit(lambda author: author.revoke((), b"key", BOB.fingerprint, discard=True))
+
+
+@pytest.mark.parametrize("keep_new", [False, True])
+def test_what_a_revoked_key_alone_has_made_comes_back(tmp_path: pathlib.Path, keep_new: bool) -> None:
+    """No entry of these paths counts any more, so there is no last one that does and that a revert could follow."""
+    story = Story(tmp_path)
+    story.grant(ROOT_KEY, story.keys, BOB)
+    home = story.mkdir(BOB, story.root, "d")
+    file = story.write(BOB, story.mode(BOB, story.write(BOB, home, b"one", "f"), 0o600), b"two")
+    story.link(BOB, story.root, file, "other")
+    story.slink(BOB, home, b"f", "l")
+    replica = story.replica(ROOT_KEY)
+    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
+    revoke(replica)
+    assert replica.live_paths() == [((), Kind.DIRECTORY)]
+    replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=keep_new))
+    assert states(live_nodes(replica)) == before
+    assert not replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=keep_new)).entries
+    assert replica.check_view() == []
+
+
+def test_a_file_that_a_revoked_key_has_moved_has_its_new_name_again(tmp_path: pathlib.Path) -> None:
+    """A revert to the link of that key would show a copy: it may not write at the first name any more."""
+    story = Story(tmp_path)
+    story.grant(ROOT_KEY, story.keys, BOB)
+    file = story.write(ROOT_KEY, story.root, b"one", "old")
+    moved = story.sign(BOB, story.root, Action.LINK, "new", file.hash, Extensions(is_moved=True))
+    story.mode(BOB, moved, 0o600)
+    story.delete(BOB, file)
+    replica = story.replica(ROOT_KEY)
+    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
+    revoke(replica)
+    assert [at for at, _ in replica.live_paths()] == [(), path("/old")]
+    replica.commit(lambda author: author.reverter.tree((), sequence))
+    assert states(live_nodes(replica)) == before
+    assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
+    assert replica.check_view() == []
+
+
+@pytest.mark.parametrize("keep_new", [False, True])
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_merged_directory_comes_back_with_the_branch_of_a_revoked_key(
+    tmp_path: pathlib.Path, keep_new: bool, removed: bool
+) -> None:
+    """What is in it hangs on that branch."""
+    story = Story(tmp_path, (ROOT_KEY, ALICE))
+    story.grant(ROOT_KEY, story.keys, BOB)
+    story.write(ALICE, story.mkdir(ALICE, story.root, "d"), b"a", "a")
+    story.write(BOB, story.mkdir(BOB, story.root, "d"), b"b", "b")
+    replica = story.replica(ROOT_KEY)
+    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
+    revoke(replica)
+    assert [at for at, _ in replica.live_paths()] == [(), path("/d"), path("/d/a")]
+    if removed:
+        replica.commit(lambda author: author.remove(path("/d/a"), directory=False))
+        replica.commit(lambda author: author.remove(path("/d"), directory=True))
+    replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=keep_new))
+    assert states(live_nodes(replica)) == before
+    assert not replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=keep_new)).entries
+    assert replica.check_view() == []
+
+
+def test_a_directory_comes_back_beside_one_that_won_against_a_file_in_its_place(tmp_path: pathlib.Path) -> None:
+    story = Story(tmp_path, (ROOT_KEY, ALICE))
+    home = story.mkdir(ROOT_KEY, story.root, "d")
+    old = story.write(ROOT_KEY, home, b"old", "old")
+    story.delete(ROOT_KEY, old)
+    story.write(ROOT_KEY, story.delete(ROOT_KEY, home), b"a file")
+    other = story.mkdir(ALICE, story.root, "d")
+    story.ack(ROOT_KEY, story.write(ALICE, other, b"new", "new"))
+    replica = story.replica(ROOT_KEY)
+    assert [at for at, _ in replica.live_paths()] == [(), path("/d"), path("/d/new")]
+    replica.commit(lambda author: author.reverter.tree((), author.past.sequence(old.hash), keep_new=True))
+    assert (replica.read(path("/d/old")), replica.read(path("/d/new"))) == (b"old", b"new")
+    assert replica.check_view() == []
+
+
+@pytest.mark.parametrize("name", ["f", "d/f"])
+def test_one_file_that_a_revoked_key_alone_has_made_comes_back(tmp_path: pathlib.Path, name: str) -> None:
+    """With the directory that is gone with it."""
+    story = Story(tmp_path)
+    story.grant(ROOT_KEY, story.keys, BOB)
+    home = story.mkdir(BOB, story.root, "d")
+    files = {"f": story.write(BOB, story.root, b"f", "f"), "d/f": story.write(BOB, home, b"f", "f")}
+    replica = story.replica(ROOT_KEY)
+    before = states(live_nodes(replica))
+    revoke(replica)
+    replica.commit(lambda author: author.reverter.path(path(f"/{name}"), files[name].hash))
+    after = states(live_nodes(replica))
+    assert after.keys() == {(), path(f"/{name}"), path(f"/{name}")[:-1]}
+    assert after == {at: before[at] for at in after}
+    assert not replica.commit(lambda author: author.reverter.path(path(f"/{name}"), files[name].hash)).entries
+    assert replica.check_view() == []
 
 
 def test_arrival_tells_what_was_there_and_not_the_times_of_files(tmp_path: pathlib.Path) -> None:
