@@ -241,7 +241,7 @@ class Author:
         The caller removes all names at `top` and below, `source` among them.  The mark of a move is left out where the
         first name of the file stays.
         """
-        first = self._tree.first_name(node)
+        first = self._tree.first_name(node.state)
         if any(name == first and name[: len(top)] != top for name, _ in self._tree.names_of(source, node)):
             self._link(draft, authority, parent, target, node)
             return

@@ -24,7 +24,7 @@ def leave(tree: Tree, signer: Signer, path: Path, node: Node, top: Path) -> list
         top: what is here or below goes away as well.
     """
     draft = Draft()
-    if node.is_directory or path != tree.first_name(node):
+    if node.is_directory or path != tree.first_name(node.state):
         return draft.entries
     end = tree.end_of(node)
     for other, name in tree.names_of(path, node):

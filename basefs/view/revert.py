@@ -5,8 +5,8 @@ restored by supposing: differences from the past are reverted or removed, the re
 until it is the past tree.  Most often once is enough; a directory that was made anew meanwhile takes two rounds,
 because the names of its first incarnation show only when that is back.
 
-What has ceased to count, since its key was revoked, is not among what a path ends with.  An entry behind it makes it
-count again.
+Entries of a key that was revoked may have ceased to count, so that the path does not end with them.  A revert behind
+one makes it count again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitt
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash
-from basefs.log.keys import SigningKey
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
@@ -89,15 +88,16 @@ class Reverter:
         if above is None or not above.is_directory:
             raise NotADirectory(f"{display(path[:-1])} is not a directory")
         found = survey(self._store, tree, path)
-        if found is None:
-            raise NotFound(f"the log has nothing at {display(path)}")
-        for revision in found.revisions():
+        outcome = None if found is None else found.outcome
+        for revision in [] if found is None else found.revisions():
             entry, state = revision.entry, revision.state
             if state is not None and state.kind is Kind.DIRECTORY:
-                if found.outcome is None:
+                if outcome is None:
                     return self._behind(tree, path, [entry], state)
                 if revision.standing is RevisionStatus.LAST:
-                    return self._restore(path, found.outcome, entry.hash, state)
+                    return self._restore(tree, path, outcome, entry.hash, state)
+        if outcome is None:
+            raise NotFound(f"the log has nothing at {display(path)}")
         raise NotADirectory(f"{display(path)} was no directory when it was removed")
 
     def _path(self, tree: Tree, path: Path, target: EntryHash) -> list[Entry]:
@@ -126,7 +126,7 @@ class Reverter:
             return self._behind(tree, path, [revision.entry], revision.state)
         return [
             *self._left(tree, path, revision.state, path),
-            *self._restore(path, found.outcome, target, revision.state),
+            *self._restore(tree, path, found.outcome, target, revision.state),
         ]
 
     def _left(self, tree: Tree, path: Path, state: State | None, top: Path) -> list[Entry]:
@@ -154,17 +154,17 @@ class Reverter:
             if linked & found.branch_of(conflict):
                 continue
             won = conflict.won.hash
-            entries.extend(self._restore(path, conflict.branch.outcome(), won, found.states[won]))
+            entries.extend(self._restore(self._tree, path, conflict.branch.outcome(), won, found.states[won]))
         return Draft(entries)
 
-    def _restore(self, path: Path, outcome: Outcome, target: EntryHash, state: State) -> list[Entry]:
+    def _restore(self, tree: Tree, path: Path, outcome: Outcome, target: EntryHash, state: State) -> list[Entry]:
         """The entries that give a path a state, that after `target`, with the time that the file had then.
 
         Raises `PermissionDenied`.
         """
         entries: list[Entry] = []
         for tip, authority in zip(outcome.tips, outcome.authorities, strict=True):
-            entries.extend(self._again(path, tip, authority, target, state))
+            entries.extend(self._again(tree, path, tip, authority, target, state))
         return entries
 
     def _behind(self, tree: Tree, path: Path, ends: Sequence[Entry], state: State) -> list[Entry]:
@@ -180,50 +180,65 @@ class Reverter:
         for end in ends:
             outcome = tree.resolver.past(found, directory, [end.hash])
             if outcome is not None:
-                entries.extend(self._again(path, end, outcome.authority, self._made(end), state, is_shown=False))
+                entries.extend(self._again(tree, path, end, outcome.authority, self._made(end), state, is_shown=False))
         return entries
 
     def _again(
-        self, path: Path, tip: Entry, authority: Authority, target: EntryHash, state: State, *, is_shown: bool = True
+        self,
+        tree: Tree,
+        path: Path,
+        tip: Entry,
+        authority: Authority,
+        target: EntryHash,
+        state: State,
+        *,
+        is_shown: bool = True,
     ) -> list[Entry]:
         """What follows a tip for a path to have a state again, that after `target`; nothing where the tip shows that.
 
         `is_shown`: whether the tip shows anything.  Raises `PermissionDenied`.
         """
-        linking = self._linking(authority, target, state)
-        if linking is not None:
-            is_again = self._tree.resolver.state_after(tip.hash).origin == state.origin
-            return [] if is_again else self._linked(tip, linking, state)
+        resolver = self._tree.resolver
+        if state.link is not None and not _same_file(resolver.state_after(target), state):
+            shown = resolver.state_after(tip.hash)
+            if is_shown and _same_file(shown, state):
+                return [] if _same_attributes(shown, state) else [self._mode(path, tip, authority, state)]
+            linked = self._linked(tree, path, tip, authority, state)
+            if linked:
+                return linked
         mtime = None if state.kind is Kind.ABSENT else state.mtime
         is_again = tip.hash == target or (tip.action, tip.content, tip.mtime) == (Action.REVERT, target, mtime)
         if is_shown and is_again:
             return []
         return [self._signed(path, tip, authority, Action.REVERT, target, mtime)]
 
-    def _linking(self, authority: Authority, target: EntryHash, state: State) -> SigningKey | None:
-        """The key that makes a path a name of its file again; `None` where a revert does, or nothing.
+    def _linked(self, tree: Tree, path: Path, tip: Entry, authority: Authority, state: State) -> list[Entry]:
+        """A new link behind a tip by which a path is the name of a file again; nothing if no link shows that state.
 
-        A revert does not where the key of the former name may not write at the first name any more.
+        The former link does not where its key may not write at the first name any more, and where that was removed and
+        has come back: it follows the file as that has gone on without the first name.
         """
         resolver = self._tree.resolver
-        if state.link is None or resolver.state_after(target).origin == state.origin:
-            return None
-        if resolver.linked(state.link, state.shared).origin != state.origin:
-            return None
-        valid = self._signer.valid(authority)
-        return next((key for key in valid if resolver.may_change(key.fingerprint, state)), None)
-
-    def _linked(self, tip: Entry, key: SigningKey, state: State) -> list[Entry]:
-        """The link, and a mode, by which a path is the name of a file again."""
-        assert state.link is not None
-        draft, is_moved = Draft(), state.shared is not None
-        link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, state.link, Extensions(is_moved=is_moved))
-        draft.entries.append(link)
-        if is_moved:
-            # What it looks like is not recorded at the first name.
-            shown = self._tree.resolver.linked(state.link, state.shared)
-            draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
-        return draft.entries
+        first = tree.find(tree.first_name(state) or path)
+        targets = [
+            (state.link, state.shared is not None),
+            (None if first is None else tree.end_of(first), False),
+            # Follows no key that is granted at the first name only.
+            (state.content or state.origin, True),
+        ]
+        for key in self._signer.valid(authority):
+            for target, is_moved in targets:
+                if target is None:
+                    continue
+                draft, now = Draft(), self._signer.now()
+                link = key.sign(tip.hash, now, Action.LINK, tip.name, target, Extensions(is_moved=is_moved))
+                placed = self._store.place(link)
+                shown = None if placed is None else resolver.named(placed)
+                if shown is not None and _same_file(shown, state):
+                    draft.entries.append(link)
+                    draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
+                    return draft.entries
+        return []
 
     def tree(self, path: Path, sequence: int, *, keep_new: bool = False) -> Draft:
         """Restore a path and everything below it to the moment at which an entry had just arrived here.
@@ -239,8 +254,8 @@ class Reverter:
         if not past:
             raise NotFound(f"nothing was at {display(path)} then")
         entries: list[Entry] = []
-        # Each round brings back at least one level.
-        for _ in range(2 + max((len(at) for at in past), default=0)):
+        # Each round brings back at least one level, and the last one hard links.
+        for _ in range(3 + max((len(at) for at in past), default=0)):
             with supposed(self._store, self._tree.resolver, entries) as tree:
                 found = self._round(tree, path, past, keep_new=keep_new)
             if not found:
@@ -263,33 +278,42 @@ class Reverter:
         """The entries that bring a tree nearer to the past."""
         entries: list[Entry] = []
         now = subtree(tree, path)
-        for at in sorted(past.keys() & now.keys() | past.keys() - now.keys(), key=lambda at: (len(at), at)):
-            node, was = now.get(at), past[at]
-            if node is not None and _alike(node.outcome, was.outcome):
-                continue
-            if node is not None and keep_new and (node.is_directory or was.is_directory):
-                if node.is_directory and was.is_directory:
-                    entries.extend(self._joined(tree, at, node.outcome, was.outcome))
-                continue
-            if node is not None and (not at or _is_merged_again(node.outcome, was.outcome)):
-                entries.extend(self._modes(at, node.outcome, was.state))
-                continue
-            above = tree.find(at[:-1])
-            if above is None or not above.is_directory:
-                if at == path:
-                    raise NotFound(f"{display(at[:-1])} does not exist: revert that first")
-                continue
-            outcome = tree.absent(above, at[-1]) if node is None else node.outcome
-            if outcome is None:
-                entries.extend(self._behind(tree, at, was.outcome.tips, was.state))
-            else:
-                back = self._back(tree, at, outcome, was.outcome)
-                entries.extend([*self._left(tree, at, was.state, path), *back] if back else [])
+        restored: set[Path] = set()
+        # What a hard link shows is known once the first name of its file is back.
+        for at in sorted(past, key=lambda at: (past[at].state.link is not None, len(at), at)):
+            was = past[at]
+            if was.state.link is None or tree.first_name(was.state) not in restored:
+                found = self._nearer(tree, path, at, now.get(at), was, keep_new=keep_new)
+                if found:
+                    restored.add(at)
+                    entries.extend(found)
         for at in () if keep_new else sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
                 entries.extend(self._left(tree, at, None, path))
                 entries.extend(self._removed(at, now[at].outcome))
         return entries
+
+    def _nearer(
+        self, tree: Tree, top: Path, path: Path, node: Node | None, was: Node, *, keep_new: bool
+    ) -> list[Entry]:
+        """The entries that bring one path nearer to what it was; `top`: that with all below it is restored."""
+        if node is not None and _alike(node.outcome, was.outcome):
+            return []
+        if node is not None and keep_new and (node.is_directory or was.is_directory):
+            both = node.is_directory and was.is_directory
+            return self._joined(tree, path, node.outcome, was.outcome) if both else []
+        if node is not None and (not path or _is_merged_again(node.outcome, was.outcome)):
+            return self._modes(path, node.outcome, was.state)
+        above = tree.find(path[:-1])
+        if above is None or not above.is_directory:
+            if path == top:
+                raise NotFound(f"{display(path[:-1])} does not exist: revert that first")
+            return []
+        outcome = tree.absent(above, path[-1]) if node is None else node.outcome
+        if outcome is None:
+            return self._behind(tree, path, was.outcome.tips, was.state)
+        back = self._back(tree, path, outcome, was.outcome)
+        return [*self._left(tree, path, was.state, top), *back] if back else []
 
     def _back(self, tree: Tree, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
         """The reverts that restore a path.
@@ -298,7 +322,7 @@ class Reverter:
         """
         first = self._made(then.tips[0])
         if len(then.directories) < 2:
-            return self._restore(path, now, first, then.state)
+            return self._restore(tree, path, now, first, then.state)
         begun = self._survey(tree, path).begun
         entries: list[Entry] = []
         followed: set[EntryHash] = set()
@@ -308,12 +332,12 @@ class Reverter:
                 entries.extend(self._behind(tree, path, [end], then.state))
             else:
                 there = branch.outcome()
-                entries.extend(self._restore(path, there, self._made(end), then.state))
+                entries.extend(self._restore(tree, path, there, self._made(end), then.state))
                 followed.update(tip.hash for tip in there.tips)
         for tip, authority in zip(now.tips, now.authorities, strict=True):
             if tip.hash not in followed:
                 other = now._replace(tips=(tip,), authorities=(authority,))
-                entries.extend(self._restore(path, other, first, then.state))
+                entries.extend(self._restore(tree, path, other, first, then.state))
         return entries
 
     def _made(self, end: Entry) -> EntryHash:
@@ -342,7 +366,7 @@ class Reverter:
                 # Behind its end, beside the branch that leads to what is shown, if one does.
                 entries.extend(self._behind(tree, path, [end], then.state))
             else:
-                entries.extend(self._restore(path, there, made, then.state))
+                entries.extend(self._restore(tree, path, there, made, then.state))
         return entries
 
     def _survey(self, tree: Tree, path: Path) -> Survey:
@@ -361,8 +385,11 @@ class Reverter:
 
         For one that cannot or need not be reverted.
         """
-        content, ends = encode_mode(then.mode, then.owner), zip(now.tips, now.authorities, strict=True)
-        return [self._signed(path, tip, authority, Action.MODE, content, then.mtime) for tip, authority in ends]
+        ends = zip(now.tips, now.authorities, strict=True)
+        return [self._mode(path, tip, authority, then) for tip, authority in ends]
+
+    def _mode(self, path: Path, tip: Entry, authority: Authority, then: State) -> Entry:
+        return self._signed(path, tip, authority, Action.MODE, encode_mode(then.mode, then.owner), then.mtime)
 
     def _signed(
         self,
@@ -389,6 +416,15 @@ def _alike(now: Outcome, then: Outcome) -> bool:
     A directory that was created again is another one: it does not hold the contents of the first one.
     """
     return visible(now.state) == visible(then.state) and set(then.directories) <= set(now.directories)
+
+
+def _same_file(now: State, then: State) -> bool:
+    """Whether a path is a name of the same file, with the same content."""
+    return (now.origin, now.content, now.target) == (then.origin, then.content, then.target)
+
+
+def _same_attributes(now: State, then: State) -> bool:
+    return (now.mode, now.owner, now.mtime) == (then.mode, then.owner, then.mtime)
 
 
 def _shows(now: Outcome | None, state: State) -> bool:

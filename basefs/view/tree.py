@@ -342,9 +342,9 @@ class Tree:
         """The last entry of the file at a node, at whichever path; of a directory, of its first branch."""
         return self.resolver.file_end(node.state) or node.outcome.tips[0].hash
 
-    def first_name(self, node: Node) -> Path | None:
-        """The path at which the file at a node began."""
-        began = None if node.state.origin is None else self._store.get(node.state.origin)
+    def first_name(self, file: State) -> Path | None:
+        """The path at which a file began."""
+        began = None if file.origin is None else self._store.get(file.origin)
         return None if began is None else self._store.paths.path_of(began.path_id)
 
     def _linked_paths(self, path_id: int) -> list[int]:

@@ -128,9 +128,11 @@ class Story:
         """Another name for a file."""
         return self.sign(key, parent, Action.LINK, name, target.hash)
 
-    def slink(self, key: SigningKey, parent: Entry, target: bytes, name: str | None = None) -> Entry:
+    def slink(
+        self, key: SigningKey, parent: Entry, target: bytes, name: str | None = None, wanted: Condition = anything
+    ) -> Entry:
         """A symbolic link."""
-        return self.sign(key, parent, Action.SLINK, name, target)
+        return self.sign(key, parent, Action.SLINK, name, target, wanted=wanted)
 
     def revert(self, key: SigningKey, parent: Entry, target: Entry, wanted: Condition = anything) -> Entry:
         """Make a path what it was at an earlier entry."""

@@ -19,7 +19,7 @@ from basefs.view.tree import Node, Tree
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, live_nodes, make_replica, path
 from tests.view.histories import Step, World, steps
-from tests.view.stories import Story
+from tests.view.stories import Story, above
 
 
 def states(nodes: Mapping[Path, Node]) -> dict[Path, State]:
@@ -186,6 +186,9 @@ def test_a_file_that_a_revoked_key_has_moved_has_its_new_name_again(tmp_path: pa
     assert [at for at, _ in replica.live_paths()] == [(), path("/old")]
     replica.commit(lambda author: author.reverter.tree((), sequence))
     assert states(live_nodes(replica)) == before
+    replica.commit(lambda author: author.set_attributes(path("/new"), mode=0o640))
+    replica.commit(lambda author: author.reverter.tree((), sequence))
+    assert states(live_nodes(replica)) == before
     assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
     assert replica.check_view() == []
 
@@ -341,6 +344,54 @@ def test_a_first_name_that_comes_back_is_a_file_of_its_own(tmp_path: pathlib.Pat
     assert len({replica.attributes(each).origin for each in (first, other)}) == 3 - links
     assert replica.check_view() == []
     replica.close()
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced", "moved", "both removed"])
+def test_names_of_a_file_that_has_changed_and_lost_its_first_name_are_one_file_again(
+    tmp_path: pathlib.Path, what: str
+) -> None:
+    """A link goes on with the file that it names, and a first name that comes back begins another one."""
+    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
+    first, other = path("/first"), path("/other")
+    replica.commit(lambda author: author.write(first, b"one"))
+    replica.commit(lambda author: author.make_link(other, first))
+    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
+    replica.commit(lambda author: author.write(first, b"two"))
+    if what == "moved":
+        replica.commit(lambda author: author.rename(first, path("/new")))
+    else:
+        replica.commit(lambda author: author.remove(first, directory=False))
+    if what == "both removed":
+        replica.commit(lambda author: author.remove(other, directory=False))
+    if what == "replaced":
+        replica.commit(lambda author: author.write(first, b"another file"))
+    replica.commit(lambda author: author.reverter.tree((), sequence))
+    assert states(live_nodes(replica)) == before
+    assert (replica.read(first), replica.read(other)) == (b"one", b"one")
+    assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
+    assert replica.attributes(other).links == 2
+    replica.commit(lambda author: author.write(other, b"three"))
+    assert (replica.read(first), replica.read(other)) == (b"three", b"three")
+    assert replica.check_view() == []
+    replica.close()
+
+
+def test_a_file_comes_back_under_another_name_while_its_first_one_showed_something_else(tmp_path: pathlib.Path) -> None:
+    """A conflict at its first name, which the file lost then and has won since by a change."""
+    story = Story(tmp_path, (ROOT_KEY, ALICE))
+    home = story.mkdir(ROOT_KEY, story.root, "d")
+    story.grant(ROOT_KEY, home, BOB)
+    file = story.write(ROOT_KEY, home, b"one", "f")
+    story.link(ROOT_KEY, story.root, file, "other")
+    won = story.slink(ALICE, home, b"x", "f", wanted=above(file))
+    story.write(BOB, file, b"two")
+    replica = story.replica(ROOT_KEY)
+    assert replica.read(path("/d/f")) == replica.read(path("/other")) == b"two"
+    replica.commit(lambda author: author.reverter.tree((), author.past.sequence(won.hash)))
+    assert replica.attributes(path("/d/f")).kind is Kind.SYMLINK
+    assert replica.read(path("/other")) == b"one"
+    assert not replica.commit(lambda author: author.reverter.tree((), author.past.sequence(won.hash))).entries
+    assert replica.check_view() == []
 
 
 def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: pathlib.Path) -> None:
