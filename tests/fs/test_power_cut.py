@@ -409,3 +409,55 @@ def test_a_file_that_another_one_replaces_is_not_taken_for_that_by_its_other_nam
     local.replica.sync_to_disk()
     disk.holds("/f", b"new")
     disk.holds("/g", b"pending")
+
+
+def replace_by_what_is_open(local: Local, name: str) -> int:
+    """A file that nobody has closed gets a name."""
+    handle = local.fs.files.create(path("/.f.Ab12Cd"), 0o644)
+    local.fs.files.write(handle, b"not closed", 0)
+    local.fs.namespace.rename(path("/.f.Ab12Cd"), path(name))
+    return handle
+
+
+def make_anew(local: Local, name: str) -> int:
+    """A file that nobody has closed takes the place of one that was open when it was removed."""
+    other, hidden = local.fs.files.open(path(name), os.O_RDONLY), path("/.fuse_hidden0123456789012345")
+    local.fs.namespace.rename(path(name), hidden)
+    handle = local.fs.files.create(path(name), 0o644)
+    local.fs.files.release(other)
+    local.fs.namespace.unlink(hidden)
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("name", "replace"), [("/f", replace_by_what_is_open), ("/f~", replace_by_what_is_open), ("/f", make_anew)]
+)
+def test_what_nobody_has_closed_takes_no_spool_file_from_the_journal(
+    local: Local, disk: Disk, name: str, replace: Callable[[Local, str], int]
+) -> None:
+    """Until it is closed, a crash gives the name back to the file before, and must lose nothing that came later."""
+    local.save(name, b"old")
+    local.publish()
+    sync(local, name, OLD)
+    handle = replace(local, name)
+    sync(local, "/other", NEW)
+    local.fs.files.sync(None)
+    disk.holds("/other", NEW)
+    disk.holds(name, OLD)
+    local.fs.files.write(handle, b"closed", 0)
+    local.close(handle)
+    local.fs.files.sync(None)
+    assert len(list((local.replica.directory / DIRECTORY).glob("*.spool"))) == 1
+
+
+def test_what_replaced_a_file_and_was_removed_before_it_was_closed_brings_nothing_back(
+    local: Local, scratch: Path
+) -> None:
+    sync(local, "/f", OLD)
+    handle = replace_by_what_is_open(local, "/f")
+    local.fs.namespace.unlink(path("/f"))
+    found = after_a_cut(local, lambda file: None, scratch / "found")
+    assert b"f" not in found.listing("/")
+    found.fs.close()
+    found.replica.close()
+    local.fs.files.release(handle)

@@ -91,10 +91,14 @@ class StagingJournal:
         self._is_void = True
         #: What the frame will have that is being made.
         self._frame: list[Record] | None = None
-        #: Inodes that it tells of.
-        self._known: set[int] = set()
-        #: Spool files that only a crash could need, and those that are not synced.
+        #: Inodes that it tells of, and the spool file of each that it names.
+        self._known: dict[int, str | None] = {}
+        #: Likewise names.  One that was given to a file which nobody has closed is still that of the one before.
+        self._told: dict[Path, str | None] = {}
+        #: Spool files that only a crash could need, those of them that a name kept at the last sync, and those that are
+        #: not synced.
         self._dead: set[pathlib.Path] = set()
+        self._held: set[pathlib.Path] = set()
         self._unsynced: set[Spool] = set()
         #: Files whose place in the view goes to another one, and how many of them are synced.
         self._detached = self._synced_detached = 0
@@ -163,6 +167,18 @@ class StagingJournal:
                 self._known.clear()
                 raise
             self._is_void = False
+            for record in records:
+                self._tell(record)
+
+    def _tell(self, record: Record) -> None:
+        """Note what a crash would leave of the names in a record that was written."""
+        if isinstance(record, StagedInode):
+            spool = record.content[0] if isinstance(record.content, tuple) else None
+            self._told.update((path, spool) for path, _ in record.names)
+        elif isinstance(record, StagedName):
+            self._told[record.path] = None if record.number is None else self._known[record.number]
+        elif isinstance(record, WithdrawnName):
+            self.forget(record.path)
 
     def put_inode(self, inode: Inode, *, empty: bool = False, detached: bool = False) -> None:
         """The state of an inode and its names, with the content that was closed last.
@@ -185,8 +201,9 @@ class StagingJournal:
 
     def _note(self, inode: Inode) -> None:
         """The journal has an inode, with what was closed of its content."""
-        self._known.add(inode.number)
-        if (spool := _closed_spool(inode)) is not None:
+        spool = _closed_spool(inode)
+        self._known[inode.number] = _file_of(spool)
+        if spool is not None:
             spool.is_recorded = True
 
     def _record_of(self, inode: Inode, *, detached: bool = False) -> StagedInode:
@@ -236,7 +253,18 @@ class StagingJournal:
 
     def withdraw(self, path: Path) -> None:
         """Nothing is staged at a name any more, and nothing was published.  Raises `NoSpace`, `StoreError`."""
-        self._append(WithdrawnName(path))
+        if path in self._told or self._frame:
+            self._append(WithdrawnName(path))
+
+    def forget(self, path: Path) -> None:
+        """A crash leaves nothing staged at a name: it is published, or was withdrawn."""
+        self._told.pop(path, None)
+
+    def moved(self, source: Path, target: Path) -> None:
+        """A directory has moved, with everything in it."""
+        size = len(source)
+        for path in [path for path in self._told if path[:size] == source]:
+            self._told[target + path[size:]] = self._told.pop(path)
 
     def move_tree(self, source: Path, target: Path) -> None:
         """A directory that was never published is moved, with everything in it.  Raises `NoSpace`, `StoreError`."""
@@ -310,12 +338,15 @@ class StagingJournal:
         self._is_stale, self._is_void = False, not records
         for inode in seen:
             self._note(inode)
+        for record in records:
+            self._tell(record)
         self._compacted = self._wal.size
         # What is published from now on is recorded for the new journal, so the old one must not come back.
         self._wal.sync()
 
     def _forget(self) -> None:
         self._known.clear()
+        self._told.clear()
         self._compacted = 0
 
     # -- durability ---------------------------------------------------------------------------------------------------
@@ -337,7 +368,11 @@ class StagingJournal:
 
     def begin_sync(self) -> Sync:
         """Take up what has to be synced now, for `finish_sync`."""
-        sync = Sync({spool for spool in self._unsynced if spool.is_on_disk}, self._dead, self._detached)
+        superfluous = self._dead | self._held
+        needed = set(self._told.values())
+        self._held = {path for path in superfluous if path.name in needed}
+        spools = {spool for spool in self._unsynced if spool.is_on_disk}
+        sync = Sync(spools, superfluous - self._held, self._detached)
         self._unsynced, self._dead = set(), set()
         return sync
 
@@ -417,6 +452,7 @@ class StagingJournal:
         """
         in_use = {inode.spool.path for inode in used if inode.spool is not None}
         unused = [path for path in self._directory.glob("*.spool") if path not in in_use]
+        self._told = {path: None if inode is None else _file_of(inode.spool) for path, inode in self._overlay.items()}
         # On a full disk what it holds is there to be read, and whoever changes something gets the error.
         with contextlib.suppress(StoreError):
             self.renew()
@@ -429,6 +465,10 @@ class StagingJournal:
 
 def _number_of(path: pathlib.Path) -> int:
     return int(path.stem) if path.stem.isdigit() else -1
+
+
+def _file_of(spool: Spool | None) -> str | None:
+    return spool.path.name if spool is not None and spool.is_on_disk else None
 
 
 def _closed_spool(inode: Inode) -> Spool | None:

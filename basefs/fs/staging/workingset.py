@@ -528,7 +528,7 @@ class WorkingSet:
                 self.journal.put_name(path, None)
         else:
             self.overlay.drop(path)
-            if inode is not None and inode.journaled and not is_given:
+            if not is_given:
                 self.journal.withdraw(path)
         if inode is not None:
             has_home = self.find_home(inode)
@@ -722,6 +722,7 @@ class WorkingSet:
     def move(self, source: Path, target: Path) -> None:
         """What stands at a path of the view has moved: what is pending there and below goes along."""
         size = len(source)
+        self.journal.moved(source, target)
         here = self.overlay.get(source)
         pending = [*self.overlay.below(source), *([] if here is MISSING else [(source, here)])]
         versions = [self.overlay.seen(path) for path, _ in pending]
@@ -771,6 +772,7 @@ class WorkingSet:
 
     def drop(self, path: Path) -> None:
         """The view shows what the overlay said of a name: say nothing more."""
+        self.journal.forget(path)
         self.overlay.drop(path)
 
     def withdraw(self, path: Path) -> None:
