@@ -28,6 +28,7 @@ class File:
 
     Attributes:
         closed: the digest of what was closed or synced last, `None` before that.
+        published: likewise of what it had in the log then: a save of the same makes no entry.
         is_own: whether that was written here, so that it is nobody else's to change while it is staged.
         is_lost: whether it has no name any more.
         is_new: whether a program has made it here.
@@ -39,6 +40,7 @@ class File:
     """
 
     closed: str | None = None
+    published: str | None = None
     is_own: bool = False
     is_lost: bool = False
     is_new: bool = False
@@ -104,9 +106,10 @@ class Ledger:
         for path in self.paths(other) if isinstance(other, File) else [file.home]:
             self.put(path, file)
 
-    def closed(self, file: File, content: bytes) -> None:
-        """What was written to a file is durable."""
+    def closed(self, file: File, content: bytes, published: bytes | None) -> None:
+        """What was written to a file is durable; `published`: what it has in the log, `None` for nothing."""
         file.closed, file.is_own = digest(content), True
+        file.published = None if published is None else digest(published)
         for path in self.paths(file):
             self.put(path, file)
 
@@ -259,8 +262,8 @@ class Ledger:
             if not isinstance(thing, File) or not thing.is_own or thing.first is None or thing.first.is_lost:
                 continue
             later = [other for others in self._since.values() for other in others if _is_later(other, thing)]
-            contents = [other.closed for other in (thing, *later) if isinstance(other, File) and other.closed]
-            if contents and not any(content in there or is_published(content) for content in contents):
+            files = [other for other in (thing, *later) if isinstance(other, File) and other.closed]
+            if files and not any(file.closed in there or _in_log(file, is_published) for file in files):
                 problems.append(_say(path, [thing, *later], "neither staged nor published, and it was synced"))
         return problems
 
@@ -311,7 +314,12 @@ def _is_later(thing: Thing, other: File) -> bool:
 
 def _may_go(thing: Thing, is_published: Callable[[str], bool]) -> bool:
     """Whether something need not be staged any more."""
-    return not isinstance(thing, File) or not thing.is_own or thing.closed is None or is_published(thing.closed)
+    return not isinstance(thing, File) or not thing.is_own or _in_log(thing, is_published)
+
+
+def _in_log(file: File, is_published: Callable[[str], bool]) -> bool:
+    """Whether the log has what was closed of a file, if anything was."""
+    return file.closed in (None, file.published) or is_published(file.closed)
 
 
 def _say(path: Path, allowed: Iterable[Thing], found: str) -> str:

@@ -203,6 +203,13 @@ class Mount:
         """The file that a handle has open, which was opened at a path."""
         return self._known(self.fs.files.inode_of(handle), path, ledger)
 
+    def published(self, handle: int) -> bytes | None:
+        """What the log has of the file that a handle has open, `None` for nothing."""
+        base = self.fs.files.inode_of(handle).base
+        with contextlib.suppress(IncompleteContent):
+            return None if base is None else self._replica.content_at(base)
+        return None
+
     def file_at(self, path: Path, ledger: Ledger) -> File:
         """The file at a path.  Raises `NotFound`, `NotADirectory`."""
         if self.look(path) == Other.DIRECTORY.value:

@@ -159,39 +159,43 @@ class Program:
     def _whole(self, handle: int) -> bytes:
         return self._call(lambda: self._fs.files.read(handle, 1 << 30, 0))
 
+    def _contents(self, handle: int) -> tuple[bytes, bytes | None]:
+        """What a file has, and what it has in the log."""
+        return self._whole(handle), self._mount.published(handle)
+
     async def _close(self, handle: int, file: File, *, sync: bool) -> None:
         """close(2), maybe after fsync(2)."""
         try:
             if sync:
-                content = self._whole(handle)
-                self._call(lambda: self._fs.files.sync(handle), lambda _: self._synced(file, content))
+                contents = self._contents(handle)
+                self._call(lambda: self._fs.files.sync(handle), lambda _: self._synced(file, *contents))
                 self._node.synced()
                 await self._pause()
-            content = self._whole(handle)
-            self._call(lambda: self._fs.files.flush(handle), lambda wrote: self._flushed(file, content, wrote))
+            contents = self._contents(handle)
+            self._call(lambda: self._fs.files.flush(handle), lambda wrote: self._flushed(file, *contents, wrote=wrote))
         finally:
             self._release(handle, file)
 
-    def _synced(self, file: File, content: bytes) -> None:
+    def _synced(self, file: File, content: bytes, published: bytes | None) -> None:
         if not file.is_lost and self._ledger.paths(file):
-            self._ledger.closed(file, content)
+            self._ledger.closed(file, content, published)
 
-    def _flushed(self, file: File, content: bytes, wrote: bool) -> None:
+    def _flushed(self, file: File, content: bytes, published: bytes | None, *, wrote: bool) -> None:
         if wrote or (not file.is_lost and file.closed is None and self._ledger.paths(file)):
-            self._ledger.closed(file, content)
+            self._ledger.closed(file, content, published)
 
     def _release(self, handle: int, file: File) -> None:
-        content = self._whole(handle)
-        self._call(lambda: self._fs.files.release(handle), lambda _: self._released(file, content))
+        contents = self._contents(handle)
+        self._call(lambda: self._fs.files.release(handle), lambda _: self._released(file, *contents))
         if file.hidden is not None and not file.handles:
             hidden, file.hidden = file.hidden, None
             self._call(lambda: self._fs.namespace.unlink(hidden))
 
-    def _released(self, file: File, content: bytes) -> None:
+    def _released(self, file: File, content: bytes, published: bytes | None) -> None:
         file.handles -= 1
         file.writers -= 1
         if not file.writers and not file.is_lost and self._ledger.paths(file) and file.is_own:
-            self._ledger.closed(file, content)
+            self._ledger.closed(file, content, published)
 
     # -- deeds --------------------------------------------------------------------------------------------------------
 
