@@ -25,6 +25,7 @@ from basefs.fs.staging.scratch import HIDDEN_PREFIX
 from basefs.fs.staging.vacancies import RENAME_SECONDS
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.entries import MAX_CONTENT
+from basefs.log.hashes import EntryHash
 from basefs.path import Path, display
 from basefs.replica.replica import Attributes
 from basefs.view.author import Author
@@ -289,20 +290,23 @@ class Namespace:
             with working.renaming(source, target, aside):
                 commit = partial(working.replica.commit, make)
                 applied = working.journal.publish(commit, lambda: Taken(moves=tuple(steps)))
-            for (_, new), (number, mtime) in zip(moves, faces, strict=True):
+            for (_, new), (origin, number, mtime) in zip(moves, faces, strict=True):
                 with contextlib.suppress(PathError):
-                    working.identities.remember(working.replica.attributes(new), number, mtime, working.now())
+                    moved = working.replica.attributes(new)
+                    if origin is not None and origin != moved.origin:
+                        # Another node, or a revert, may bring back what was there.
+                        working.identities.part(origin)
+                    working.identities.remember(moved, number, mtime, working.now())
             for directory in {source[:-1], target[:-1]}:
                 working.touch_directory(directory, working.now())
             for old, new in steps:
                 working.move(old, new)
             working.follow([entry.hash for entry in applied.entries])
 
-    def _face(self, path: Path) -> tuple[int, int]:
-        """Number and modification time of what is about to move: it begins anew in the log, not for its users."""
-        working = self._working
-        attributes = working.replica.attributes(path)
-        return working.identities.number(attributes.origin), working.identities.times(attributes)[0]
+    def _face(self, path: Path) -> tuple[EntryHash | None, int, int]:
+        """Origin, number and modification time of what is about to move: in the log it begins anew."""
+        identities, attributes = self._working.identities, self._working.replica.attributes(path)
+        return attributes.origin, identities.number(attributes.origin), identities.times(attributes)[0]
 
     def _exchange_pending(self, directory: Path, file: Path, inode: Inode) -> None:
         """Let a published directory change places with a file that nobody has closed yet."""

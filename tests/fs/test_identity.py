@@ -6,6 +6,8 @@ import os
 import time
 import tracemalloc
 
+import pytest
+
 from basefs.fs.staging.identity import Identities
 from basefs.log.hashes import EntryHash
 from tests.fs.local import Local
@@ -140,3 +142,18 @@ def test_contents_of_files_that_come_and_go_leave_the_memory(local: Local) -> No
     finally:
         tracemalloc.stop()
     assert grown < size * count // 4
+
+
+@pytest.mark.parametrize("exchange", [False, True], ids=["moved", "exchanged"])
+def test_a_directory_that_comes_back_does_not_get_the_number_that_went_with_it(local: Local, exchange: bool) -> None:
+    for name in ("/d", "/e") if exchange else ("/d",):
+        local.replica.commit(lambda author, name=name: author.make_directory(path(name)))
+    made = local.replica.attributes(path("/d")).entry
+    before = number(local, "/d")
+    local.fs.namespace.rename(path("/d"), path("/e"), exchange=exchange)
+    assert number(local, "/e") == before
+    if exchange:
+        local.fs.namespace.remove_directory(path("/d"))
+        local.publish()
+    bring_back(local, "/d", made)
+    assert number(local, "/d") != number(local, "/e")

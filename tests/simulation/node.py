@@ -417,6 +417,7 @@ class Node:
             problems = self.ledger.compare(self.mount.staged(), self._is_published)
             found += [f"{self.host}: {each}" for each in problems]
             found += [f"{self.host}: {display(path)} was removed, and is back" for path in self._back()]
+            found += [f"{self.host}: {each}" for each in self.mount.confused()]
             PROCESS.reset(token)
         return found
 
