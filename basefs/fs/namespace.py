@@ -293,9 +293,7 @@ class Namespace:
             for (_, new), (origin, number, mtime) in zip(moves, faces, strict=True):
                 with contextlib.suppress(PathError):
                     moved = working.replica.attributes(new)
-                    if origin is not None and origin != moved.origin:
-                        # Another node, or a revert, may bring back what was there.
-                        working.identities.part(origin)
+                    working.identities.carry(number, origin, moved)
                     working.identities.remember(moved, number, mtime, working.now())
             for directory in {source[:-1], target[:-1]}:
                 working.touch_directory(directory, working.now())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
 from basefs.fs.staging.identity import Identities
 from basefs.log.hashes import EntryHash
+from basefs.replica.replica import Applied
 from tests.fs.local import Local
 from tests.support.helpers import noise, path
 
@@ -120,6 +122,25 @@ def test_what_comes_back_does_not_get_a_number_that_went_to_another_name_by_an_e
     bring_back(local, "/f", exchanged.entry)
     assert local.replica.attributes(path("/f")).origin == first
     assert number(local, "/f") != number(local, "/g")
+
+
+def test_all_names_of_a_file_that_is_written_while_it_is_published_have_its_number(surrounded: Local) -> None:
+    local = surrounded
+    local.save("/f", b"old")
+    handle = local.fs.files.open(path("/f"), os.O_RDWR)
+
+    def write_after(commit: Callable[[], Applied]) -> Applied:
+        applied = commit()
+        local.fs.files.write(handle, b"new", 0)
+        return applied
+
+    local.surround(write_after)
+    local.publish()
+    local.surround(None)
+    local.replica.commit(lambda author: author.make_link(path("/g"), path("/f")))
+    numbers = {name: listed for name, _, listed in local.fs.metadata.list(())}
+    assert {numbers[b"f"], numbers[b"g"]} == {number(local, "/f"), number(local, "/g")} == {number(local, "/f")}
+    local.close(handle)
 
 
 def test_contents_of_files_that_come_and_go_leave_the_memory(local: Local) -> None:

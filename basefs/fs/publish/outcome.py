@@ -129,9 +129,7 @@ def _tell(working: WorkingSet, path: Path, before: State | None) -> None:
 
 def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> None:
     """An inode is what the view shows at its first name."""
-    if inode.origin is not None and inode.origin != attributes.origin:
-        # It was made anew, and what it was may go on elsewhere: another node has renamed that.
-        working.identities.part(inode.origin)
+    working.identities.carry(inode.number, inode.origin, attributes)
     if inode.origin is not None and working.by_origin.get(inode.origin) is inode:
         del working.by_origin[inode.origin]
     inode.origin, inode.home, inode.shown = attributes.origin, step.names[0], attributes

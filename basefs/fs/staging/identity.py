@@ -65,6 +65,23 @@ class Identities:
         """Another file has taken the number of this one along: it gets a new one."""
         self._faces[origin] = _Face(self.new_number(), parted=True)
 
+    def carry(self, number: int, source: EntryHash | None, attributes: Attributes) -> None:
+        """What had a number as the file `source`, or in no view, shows these attributes now and keeps the number."""
+        assert attributes.origin is not None
+        if source == attributes.origin:
+            return
+        if source is not None:
+            # It may go on elsewhere, or come back: another node has renamed it, or reverts to it.
+            self.part(source)
+        face = self._faces.get(attributes.origin)
+        self._keep(attributes.origin, _Face(number, face is not None and face.parted))
+
+    def _keep(self, origin: EntryHash, face: _Face) -> None:
+        self._faces[origin] = face
+        self._faces.move_to_end(origin)
+        if len(self._faces) > MAX_REMEMBERED:
+            self._faces.popitem(last=False)
+
     def times(self, attributes: Attributes) -> tuple[int, int]:
         """Modification and change time of a file of the view, nanoseconds."""
         face = self._faces.get(attributes.origin) if attributes.origin is not None else None
@@ -88,10 +105,7 @@ class Identities:
         assert attributes.origin is not None
         face = self._faces.get(attributes.origin)
         parted = face is not None and face.parted
-        self._faces[attributes.origin] = _Face(number, parted, _version(attributes), mtime, ctime)
-        self._faces.move_to_end(attributes.origin)
-        if len(self._faces) > MAX_REMEMBERED:
-            self._faces.popitem(last=False)
+        self._keep(attributes.origin, _Face(number, parted, _version(attributes), mtime, ctime))
 
     def forget(self, origin: EntryHash) -> None:
         """Nothing shows this file any more; what comes back of it has the number that follows from its hash."""
