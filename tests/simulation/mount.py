@@ -12,7 +12,6 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from stat import S_ISDIR, S_ISREG
 from types import FrameType
 from typing import Any, TypeVar, cast
 
@@ -20,14 +19,14 @@ from basefs.daemon import config
 from basefs.errors import IncompleteContent, NoSpace, NotADirectory, PathError
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.machine import Machine
-from basefs.fs.metadata import Stat
 from basefs.fs.owners import Owners
 from basefs.fs.staging.inode import Inode
-from basefs.path import Path, display
+from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.tasks import is_set_within
 from basefs.view.states import Kind
 from tests.fs.local import abandon
+from tests.fs.numbers import confused
 from tests.simulation.ledger import File, Ledger, Other, digest
 from tests.simulation.loop import Loop, Process
 
@@ -300,35 +299,8 @@ class Mount:
         return found
 
     def confused(self) -> list[str]:
-        """What is wrong with inode numbers, as `ls -i`, `tar` and `rsync -H` see them: each is one file."""
-        found: list[str] = []
-        metadata = self.fs.metadata
-        by_number: dict[int, dict[Path, Stat]] = {}
-        todo: list[Path] = [()]
-        while todo:
-            above = todo.pop()
-            for name, bits, listed in sorted(metadata.list(above)):
-                path = (*above, name)
-                stat = metadata.stat(path)
-                by_number.setdefault(stat.number, {})[path] = stat
-                if listed != stat.number:
-                    found.append(f"{display(path)} is listed with number {listed}, and has {stat.number}")
-                if S_ISDIR(bits):
-                    todo.append(path)
-        for names in by_number.values():
-            where = " and ".join(map(display, names))
-            # A directory shows 2 links, whatever it holds.
-            links = {1 if S_ISDIR(stat.mode) else stat.links for stat in names.values()}
-            if links != {len(names)}:
-                found.append(f"{where} have one number, and other numbers of names: {sorted(links)}")
-            elif len({self._face(path, stat) for path, stat in names.items()}) > 1:
-                found.append(f"{where} have one number, and are not alike")
-        return found
-
-    def _face(self, path: Path, stat: Stat) -> tuple[object, ...]:
-        """What all names of a file show; whether this node may write depends on the name."""
-        content = self._read(path) if stat.links > 1 and S_ISREG(stat.mode) else ""
-        return stat.mode & ~0o222, stat.uid, stat.gid, stat.size, content
+        """What is wrong with inode numbers."""
+        return confused(self.fs, self._read)
 
     def _is_same(self, path: Path) -> bool:
         inode, _ = self.fs.working.find(path)
