@@ -74,6 +74,8 @@ class Ledger:
         self._changed_at: dict[Path, float] = {}
         #: Names that were removed, and since when nothing was made of them, or below.
         self.removed: dict[Path, float] = {}
+        #: Names that show what others have made since programs removed them.
+        self.remade: set[Path] = set()
         #: What each name was since the last sync.
         self._since: dict[Path, list[Thing]] = {}
         #: What was promised to survive a power cut.
@@ -90,6 +92,7 @@ class Ledger:
         self._changed_at[path] = self._time()
         if thing is Other.GONE:
             self.removed[path] = self._time()
+            self.remade.discard(path)
         else:
             self._forget_removal(path)
         self._since.setdefault(path, []).append(_copied(thing))

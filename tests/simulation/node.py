@@ -18,7 +18,7 @@ from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block
 from basefs.log.check import check
-from basefs.log.entries import CHILD_ACTIONS, Action, Entry
+from basefs.log.entries import Action, Entry
 from basefs.log.hashes import BlockHash
 from basefs.log.keys import SigningKey
 from basefs.log.placement import EntryKind
@@ -299,12 +299,11 @@ class Node:
             return
         self.entries.update((entry.hash, entry) for entry in applied.entries)
         self._taken_at.update((entry.hash, self._loop.time()) for entry in applied.entries)
-        if self.is_mounted and applied.local:
-            self._learn(applied.entries)
-            self._made_at.update(
-                (entry.hash, self._loop.time()) for entry in applied.entries if entry.action in CHILD_ACTIONS
-            )
-            self._look_at_replaced(applied)
+        if self.is_mounted:
+            self._look_at_made(applied)
+            if applied.local:
+                self._learn(applied.entries)
+                self._look_at_replaced(applied)
         new = " ".join(f"{entry.action.name.lower()}:{entry.hash.hex()[:8]}" for entry in applied.entries)
         self._trace(self.host, f"{'writes' if applied.local else 'takes'} {new} +{len(applied.completed)} contents")
         if not self._told:
@@ -331,6 +330,19 @@ class Node:
             if entry.action is Action.WRITE and entry.fingerprint in own and entry.hash not in self._contents:
                 with contextlib.suppress(IncompleteContent):
                     self._contents[entry.hash] = digest(self.replica.content_at(entry.hash))
+
+    def _look_at_made(self, applied: Applied) -> None:
+        """Note when this node makes something of a name, unless that shows what others have made."""
+        # What a user reverts to is nothing that the mount has made.
+        made = [entry.hash for entry in applied.entries if applied.local and entry.action is not Action.REVERT]
+        for change in applied.changes:
+            if change.after is None:
+                self.ledger.remade.discard(change.path)
+            elif change.before != change.after and change.entry is not None and change.entry.hash not in made:
+                self.ledger.remade.add(change.path)
+        for path, placed in self.replica.places(made):
+            if path not in self.ledger.remade:
+                self._made_at[placed.entry.hash] = self._loop.time()
 
     def _look_at_replaced(self, applied: Applied) -> None:
         """What is published follows what its program has seen, and nothing that has come since."""
