@@ -421,8 +421,11 @@ class SyncService:
         tasks = [asyncio.ensure_future(self._confirm(peer, places)) for peer in peers]
         if not tasks:
             return
-        await asyncio.wait(tasks, timeout=ANSWER_SECONDS)
-        for outcome in await cancel(tasks):
+        try:
+            await asyncio.wait(tasks, timeout=ANSWER_SECONDS)
+        finally:
+            outcomes = await cancel(tasks)
+        for outcome in outcomes:
             if isinstance(outcome, Exception):
                 log.error("cannot request the log of a peer", exc_info=outcome)
 

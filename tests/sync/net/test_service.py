@@ -28,6 +28,7 @@ from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
 from basefs.sync.wire.messages import Entries, Hash, Stay
+from basefs.tasks import cancel
 from tests.support.asynchronous import HOST, run, until
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
@@ -515,6 +516,24 @@ def test_a_peer_that_does_not_answer_is_not_in_step():
             assert not await confirmed(one, there)
             assert asyncio.get_running_loop().time() - began < 2 * ANSWER_SECONDS
             assert one.contact(there).away
+
+    run(main())
+
+
+def test_a_question_that_is_cancelled_leaves_no_session():
+    async def main():
+        _, logs = some_logs(1)
+        one = Syncing(logs[0])
+        asked = []
+        silent = await asyncio.start_server(lambda reader, writer: asked.append(writer), HOST, 0)
+        async with silent, running(one):
+            peer = HOST, silent.sockets[0].getsockname()[1]
+            before = asyncio.all_tasks()
+            question = asyncio.create_task(one.confirm([peer]))
+            await until(lambda: asked)
+            await cancel([question])
+            assert asyncio.all_tasks() == before
+            asked[0].close()
 
     run(main())
 
