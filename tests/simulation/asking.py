@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 
@@ -48,7 +49,10 @@ class Asker:
             await asyncio.sleep(pause)
             node = self._rng.choice(self._nodes)
             if node.running:
-                await self._loop.create_task(self._ask(node))
+                question = self._loop.create_task(self._ask(node))
+                node.end_with_process(question)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await question
 
     async def _ask(self, node: Node) -> None:
         process = node.process

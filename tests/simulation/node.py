@@ -476,6 +476,11 @@ class Node:
         process = self.process
         self._loop.call_later(seconds, lambda: call() if process.alive and self.running else None)
 
+    def end_with_process(self, task: asyncio.Task[None]) -> None:
+        """Cancel a task when the process ends."""
+        _, _, _, _, tasks, _ = self._parts
+        tasks.append(task)
+
     def note(self, text: str) -> None:
         """A line of the trace."""
         self._trace(self.host, text)
