@@ -155,7 +155,8 @@ class Secrecy:
 
     def committed(self, node: Node) -> None:
         """The log of a node has grown, or a node has been started."""
-        if not node.running:
+        # One that leaves publishes and gives what programs have changed.
+        if not node.process.alive:
             return
         self._members[node.host] = node.replica.members()
         self.look()
