@@ -227,6 +227,11 @@ class Mount:
             self._files[inode] = thing if isinstance(thing, File) else File(home=path)
         return self._files[inode]
 
+    def is_at(self, file: File, path: Path) -> bool:
+        """Whether an open file is what has a name, in any version."""
+        number = self.fs.metadata.stat(path).number
+        return any(inode.number == number for inode, known in self._files.items() if known is file)
+
     # -- what is there ------------------------------------------------------------------------------------------------
 
     def names(self) -> set[Path]:

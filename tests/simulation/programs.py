@@ -96,22 +96,33 @@ class Program:
     def _file(self, path: Path) -> File:
         return self._mount.file_at(path, self._ledger)
 
-    def _hide(self, path: Path) -> None:
-        """What libfuse does before an open file loses its name."""
-        fs, file = self._fs, self._file(path)
-        if not file.handles:
-            return
+    def _open_at(self, path: Path) -> list[File]:
+        """The open files under a name: what it is now, and older versions that others have replaced."""
+        now, ledger = self._file(path), self._ledger
+        return [
+            file
+            for file in self._mount.files()
+            if file.handles and (file is now or (file.home == path and not file.is_lost and not ledger.paths(file)))
+        ]
+
+    def _hide(self, path: Path) -> bool:
+        """What libfuse does before a name under which something is open is removed; whether that is so."""
+        fs, opened = self._fs, self._open_at(path)
+        if not opened:
+            return False
         if fs.metadata.stat(path).links > 1:
             raise NotPermitted(f"{display(path)} is open and has other names")
         hidden = (*path[:-1], b".fuse_hidden%016d" % self._rng.randrange(10**16))
 
         def done(_: None) -> None:
-            file.hidden, file.is_lost = hidden, True
+            for file in opened:
+                file.hidden, file.is_lost = hidden, True
             self._ledger.hide(path)
             # What makes it durable is due by then.
             self._node.later(2 * NOTE_SECONDS, lambda: self._ledger.hidden(path))
 
         self._call(lambda: fs.namespace.rename(path, hidden), done)
+        return True
 
     def _opened(self, path: Path, handle: int) -> File:
         file = self._mount.file_of(handle, path, self._ledger)
@@ -187,8 +198,8 @@ class Program:
     def _release(self, handle: int, file: File) -> None:
         contents = self._contents(handle)
         self._call(lambda: self._fs.files.release(handle), lambda _: self._released(file, *contents))
-        if file.hidden is not None and not file.handles:
-            hidden, file.hidden = file.hidden, None
+        hidden = file.hidden
+        if hidden is not None and not any(other.handles for other in self._mount.files() if other.hidden == hidden):
             self._call(lambda: self._fs.namespace.unlink(hidden))
 
     def _released(self, file: File, content: bytes, published: bytes | None) -> None:
@@ -287,10 +298,15 @@ class Program:
         if not exchange and other is not None and other is not one:
             self._hide(target)
 
+        older = [(file, target) for file in self._open_at(source) if file is not one]
+        older += [(file, source) for file in self._open_at(target) if file is not other] if exchange else []
+
         def done(_: None) -> None:
             # Two names of one file both stay.
             if other is one:
                 return
+            for file, home in older:
+                file.home, file.is_lost = home, not self._mount.is_at(file, home)
             if not exchange:
                 ledger.part(target)
             one.home = target
@@ -304,8 +320,7 @@ class Program:
         self._call(lambda: self._fs.namespace.rename(source, target, exchange=exchange), done)
 
     def _unlink_file(self, path: Path) -> None:
-        if self._file(path).handles:
-            self._hide(path)
+        if self._hide(path):
             return
 
         def done(_: None) -> None:
