@@ -18,7 +18,7 @@ from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block
 from basefs.log.check import check
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import CHILD_ACTIONS, Action, Entry
 from basefs.log.hashes import BlockHash
 from basefs.log.keys import SigningKey
 from basefs.log.placement import EntryKind
@@ -54,6 +54,8 @@ DURABLE = 5.0
 FREE = 1 << 40
 #: Where the hostile peer of a run is: what honest nodes say of it is no accusation of an honest node.
 HOSTILE = "10.0.0.66"
+#: What makes a name, a mode right behind it; behind a delete a directory shows what others have made in it.
+_MAKING = CHILD_ACTIONS | {Action.MODE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,8 +335,7 @@ class Node:
 
     def _look_at_made(self, applied: Applied) -> None:
         """Note when this node makes something of a name, unless that shows what others have made."""
-        # What a user reverts to is nothing that the mount has made.
-        made = [entry.hash for entry in applied.entries if applied.local and entry.action is not Action.REVERT]
+        made = [entry.hash for entry in applied.entries if applied.local and entry.action in _MAKING]
         for change in applied.changes:
             if change.after is None:
                 self.ledger.remade.discard(change.path)
