@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from basefs.errors import NoData, NotFound, PathError
 from basefs.fs.staging.inode import PERMISSION_BITS, Inode
-from basefs.fs.staging.overlay import MISSING
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.path import Path, display
 from basefs.replica.replica import Attributes
@@ -117,7 +116,7 @@ class Metadata:
             if inode is not None:
                 live = working.live_names(inode)
             else:
-                live = {other for other in working.replica.names_of(path) if working.overlay.get(other) is MISSING}
+                live = set(filter(working.shows_view, working.replica.names_of(path)))
             return [other for other in live if other != path]
 
     def list(self, path: Path) -> list[tuple[bytes, int, int]]:

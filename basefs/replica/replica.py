@@ -692,6 +692,11 @@ class Replica:
         with self._lock:
             return self._view.stats.names_of(path)
 
+    def names_from(self, origin: EntryHash) -> list[Path]:
+        """All live names of the file that an entry began, wherever it has moved."""
+        with self._lock:
+            return self._view.tree.names_from(origin)
+
     def continues(self, origin: EntryHash) -> EntryHash | None:
         """The file that was made into the file of this origin (`Tree.continues`)."""
         with self._lock:

@@ -306,15 +306,22 @@ class Tree:
 
     def names_of(self, path: Path, node: Node) -> list[tuple[Path, Node]]:
         """All live names of a file, itself included; the same ones whichever of them is given."""
-        found = {path: node}
-        file = self.file_of(node)
         origin = None if node.state.origin is None else self._store.get(node.state.origin)
-        for path_id in self._linked_paths(node.path_id if origin is None else origin.path_id):
-            other = self._store.paths.path_of(path_id)
-            name = self.find(other)
+        others = self._names_at(node.path_id if origin is None else origin.path_id, self.file_of(node))
+        return list({path: node, **dict(others)}.items())
+
+    def names_from(self, origin: EntryHash) -> list[Path]:
+        """All live names of the file that an entry began, wherever it has moved."""
+        began = self._store.get(origin)
+        return [] if began is None else [path for path, _ in self._names_at(began.path_id, origin)]
+
+    def _names_at(self, began: int, file: EntryHash | None) -> Iterator[tuple[Path, Node]]:
+        """The live names of a file (`file_of`) that began at a path."""
+        for path_id in self._linked_paths(began):
+            path = self._store.paths.path_of(path_id)
+            name = self.find(path)
             if name is not None and name.path_id == path_id and self.file_of(name) == file:
-                found.setdefault(other, name)
-        return list(found.items())
+                yield path, name
 
     def file_of(self, node: Node) -> EntryHash | None:
         """The identity of the file at a node: names of one file have the same one, and no others.

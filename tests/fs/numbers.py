@@ -14,6 +14,7 @@ def confused(fs: Filesystem, read: Callable[[Path], object]) -> list[str]:
     """What is wrong with the numbers of all that is there; `read`: returns the content of a file."""
     found: list[str] = []
     by_number: dict[int, dict[Path, Stat]] = {}
+    by_file: dict[object, dict[int, Path]] = {}
     todo: list[Path] = [()]
     while todo:
         above = todo.pop()
@@ -21,19 +22,45 @@ def confused(fs: Filesystem, read: Callable[[Path], object]) -> list[str]:
             path = (*above, name)
             stat = fs.metadata.stat(path)
             by_number.setdefault(stat.number, {})[path] = stat
+            by_file.setdefault(_file(fs, path), {})[stat.number] = path
             if listed != stat.number:
                 found.append(f"{display(path)} is listed with number {listed}, and has {stat.number}")
             if S_ISDIR(bits):
                 todo.append(path)
+    for numbers in by_file.values():
+        if len(numbers) > 1:
+            found.append(f"{' and '.join(map(display, numbers.values()))} are one file, and have several numbers")
     for names in by_number.values():
         where = " and ".join(map(display, names))
         # A directory shows 2 links, whatever it holds.
         links = {1 if S_ISDIR(stat.mode) else stat.links for stat in names.values()}
-        if links != {len(names)}:
+        if len({_file(fs, path) for path in names}) > 1:
+            found.append(f"{where} have one number, and are several files")
+        elif any(_is_staged(fs, path) for path in names):
+            # What another node has made of the file meanwhile shows at its other names, and here once it is published.
+            continue
+        elif links != {len(names)}:
             found.append(f"{where} have one number, and st_nlink is {' and '.join(map(str, sorted(links)))}")
         elif len({_face(path, stat, read) for path, stat in names.items()}) > 1:
             found.append(f"{where} have one number, and are not alike")
     return found
+
+
+def _file(fs: Filesystem, path: Path) -> object:
+    """The file at a path: what began it in the log, or its inode if nothing did yet."""
+    inode, attributes = fs.working.find(path)
+    if inode is not None:
+        return inode.origin or inode
+    return None if attributes is None else attributes.origin
+
+
+def _is_staged(fs: Filesystem, path: Path) -> bool:
+    """Whether a file was changed here, under whichever name, and that is not published."""
+    inode, attributes = fs.working.find(path)
+    if inode is None and attributes is not None and attributes.origin is not None:
+        # Another node has changed it since.
+        inode = fs.working.by_origin.get(attributes.origin)
+    return inode is not None and bool(inode.names)
 
 
 def _face(path: Path, stat: Stat, read: Callable[[Path], object]) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from basefs.path import Path
 from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind
 from tests.fs.local import Local
+from tests.fs.numbers import confused
 from tests.support.examples import part
 from tests.support.helpers import BOB, ROOT_KEY, genesis, make_replica, path, tree_of
 from tests.support.mounts import temporary_directory
@@ -30,7 +31,7 @@ NAMES = ("/d", "/d/f", "/d/f", "/d/g", "/f")
 #: What takes something away from a path, and must have seen it.
 TAKES = {Action.DELETE, Action.WRITE, Action.SLINK, Action.LINK}
 ACTS = ("save", "save", "unlink", "unlink", "tree", "mkdir", "symlink", "replace", "back_up", "chmod", "time")
-MOVES = ("rename", "exchange", "link")
+MOVES = ("rename", "exchange", "link", "look")
 SIDES = st.sampled_from([0, 1])
 PLACES = st.sampled_from(NAMES)
 
@@ -89,6 +90,8 @@ class Story:
             self._deliver(side)
         elif kind == "kill":
             self._kill(side)
+        elif kind == "look":
+            assert confused(self.nodes[side].fs, self.nodes[side].load) == []
         else:
             for changed in NAMES:
                 if changed == text or (kind in ("tree", "back_up") and changed.startswith(text)):
@@ -155,6 +158,7 @@ class Story:
         assert tree_of(one.replica) == tree_of(two.replica)
         for node in self.nodes:
             assert node.replica.check_view() == []
+            assert confused(node.fs, node.load) == []
             if not node.fs.working.unpublished():
                 self._check_shown(node)
 
@@ -200,5 +204,5 @@ def test_nothing_is_taken_away_that_was_not_seen(happens: list[tuple[str, int, s
 @part(8, derandomize=FIXED)
 @given(steps(ACTS + MOVES))
 def test_nodes_are_alike_whatever_arrives_when(happens: list[tuple[str, int, str, str]]) -> None:
-    """With names that move: a file goes on under its new name, with what came meanwhile."""
+    """With names that move: a file goes on under its new name, with what came meanwhile, and one inode number."""
     play(happens)

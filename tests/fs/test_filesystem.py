@@ -642,6 +642,15 @@ class TestAttributes:
         local.fs.metadata.set_access_time(path("/f"), None)
         assert (local.fs.metadata.stat(path("/f")).atime or 0) > 1_000_000_000 * SECOND
 
+    def test_a_directory_that_another_node_removes_while_its_mode_changes_is_empty(self, local: Local) -> None:
+        local.fs.namespace.make_directory(path("/d"), 0o755)
+        local.publish()
+        local.fs.metadata.set_mode(path("/d"), 0o700)
+        local.replica.commit(lambda author: author.remove(path("/d"), directory=True))
+        assert local.fs.metadata.list(path("/d")) == []
+        local.publish()
+        assert not local.fs.working.exists(path("/d"))
+
     def test_a_directory_that_moves_keeps_its_number_and_changes_its_ctime(self, local: Local) -> None:
         for name in ("/d", "/e"):
             local.fs.namespace.make_directory(path(name), 0o755)

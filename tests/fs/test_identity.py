@@ -93,6 +93,44 @@ def test_a_file_that_loses_one_of_its_names_or_moves_keeps_its_number(local: Loc
     assert number(local, "/h") == made_here != by_hash(local.replica.attributes(path("/h")).origin)
 
 
+def test_a_file_below_a_renamed_directory_keeps_its_number(local: Local) -> None:
+    local.fs.namespace.make_directory(path("/d"), 0o755)
+    local.save("/d/f", b"text")
+    local.publish()
+    before = number(local, "/d/f")
+    local.fs.namespace.rename(path("/d"), path("/e"))
+    end_moment(local)
+    assert number(local, "/e/f") == before
+
+
+def test_names_that_are_out_of_sight_here_do_not_count(local: Local) -> None:
+    local.fs.namespace.make_directory(path("/d"), 0o755)
+    local.save("/d/f", b"text")
+    local.publish()
+    local.fs.namespace.unlink(path("/d/f"))
+    local.publish()
+    local.fs.namespace.remove_directory(path("/d"))
+    local.save("/d", b"a file where another node has a directory")
+    local.replica.commit(lambda author: author.write(path("/d/g"), b"text"))
+    local.replica.commit(lambda author: author.make_link(path("/g"), path("/d/g")))
+    assert local.fs.metadata.stat(path("/g")).links == 1
+    local.fs.metadata.set_mode(path("/g"), 0o600)
+    assert local.fs.metadata.stat(path("/g")).links == 1
+
+
+def test_a_file_that_is_moved_elsewhere_while_it_is_saved_counts_both_names(local: Local) -> None:
+    local.save("/f", b"old")
+    local.publish()
+    local.save("/f", b"new")
+    local.replica.commit(lambda author: author.rename(path("/f"), path("/g")))
+    assert number(local, "/f") == number(local, "/g")
+    assert local.fs.metadata.stat(path("/f")).links == local.fs.metadata.stat(path("/g")).links == 2
+    assert local.fs.metadata.other_names(path("/f")) == [path("/g")]
+    local.publish()
+    assert number(local, "/f") != number(local, "/g")
+    assert (local.load("/f"), local.load("/g")) == (b"new", b"old")
+
+
 def test_what_comes_back_does_not_get_a_number_that_another_file_has_taken_along(local: Local) -> None:
     local.fs.namespace.make_directory(path("/d"), 0o755)
     local.publish()

@@ -246,7 +246,9 @@ class WorkingSet:
         found: dict[bytes, tuple[Kind, int]] = {}
         if inode is None or not inode.is_new:
             number = self.identities.number
-            found = {name: (kind, number(origin)) for name, kind, origin in self.replica.entries_in(path)}
+            # Another node may have removed a directory whose mode or time was set here.
+            with contextlib.suppress(PathError):
+                found = {name: (kind, number(origin)) for name, kind, origin in self.replica.entries_in(path)}
         for name, slot in self.overlay.within(path):
             if slot is None:
                 found.pop(name, None)
@@ -281,17 +283,31 @@ class WorkingSet:
         """How many names something of the view has, without those that were removed here."""
         if attributes.links == 1 or attributes.kind is Kind.DIRECTORY or not self.overlay:
             return attributes.links
-        return sum(self.overlay.get(other) is MISSING for other in self.replica.names_of(path))
+        return sum(map(self.shows_view, self.replica.names_of(path)))
+
+    def shows_view(self, path: Path) -> bool:
+        """Whether a path is here what the view shows there."""
+        try:
+            return self.overlay.get(path) is MISSING and not self.overlay.hides(path)
+        except NotADirectory:
+            return False
 
     def live_names(self, inode: Inode) -> set[Path]:
         """All names of an inode."""
         live = set(inode.names)
         if inode.home is not None and inode.origin is not None:
+            is_home = False
             with contextlib.suppress(PathError):
-                if self.replica.attributes(inode.home).origin == inode.origin:
-                    published = self.replica.names_of(inode.home)
-                    live.update(path for path in published if self.overlay.get(path) is MISSING)
+                is_home = self.replica.attributes(inode.home).origin == inode.origin
+            # Another node may have moved the file away from what was changed here.
+            published = self.replica.names_of(inode.home) if is_home else self.replica.names_from(inode.origin)
+            live.update(filter(self.shows_view, published))
         return live
+
+    def _other_homes(self, inode: Inode) -> set[Path]:
+        """Where the view has an inode, too; nowhere if another node has moved it away from its home."""
+        is_home = inode.home is not None and self._has_home(inode, inode.home)
+        return self.live_names(inode).difference(inode.names) if is_home else set()
 
     def catch_up(self, inode: Inode) -> None:
         """An inode learns its new origin where another node has written to a file whose first name is gone.
@@ -477,7 +493,7 @@ class WorkingSet:
         if slot is inode:
             return
         if slot is not MISSING:
-            others = self.live_names(inode).difference(inode.names)
+            others = self._other_homes(inode)
             if not others:
                 return
             self._move_home(inode, min(others))
@@ -549,7 +565,7 @@ class WorkingSet:
         left = set() if current is None else set(current.names)
         with contextlib.suppress(PathError):
             if self.replica.attributes(gone).origin == stale.origin:
-                left.update(other for other in self.replica.names_of(gone) if self.overlay.get(other) is MISSING)
+                left.update(filter(self.shows_view, self.replica.names_of(gone)))
         if left:
             stale.home = min(left)
         else:
@@ -561,7 +577,7 @@ class WorkingSet:
             return False
         if self.overlay.get(inode.home) is MISSING and self._has_home(inode, inode.home):
             return True
-        others = self.live_names(inode).difference(inode.names)
+        others = self._other_homes(inode)
         if others:
             self._move_home(inode, min(others))
         return bool(others)
@@ -795,7 +811,8 @@ class WorkingSet:
             origin = self._gone.popleft()
             if origin in used:
                 self._gone.append(origin)
-            else:
+            elif not self.replica.names_from(origin):
+                # It has not moved to where nobody has looked yet.
                 self.identities.forget(origin)
 
     @property
