@@ -294,6 +294,14 @@ MENDS = (
         needs="mount",
     ),
     Mend(
+        "spool file of a name",
+        "fs/staging/journal.py",
+        "self._held = {path for path in superfluous if path.name in needed}",
+        "self._held = set()",
+        first=1759,
+        needs="mounts crash",
+    ),
+    Mend(
         "record of a close",
         "fs/staging/workingset.py",
         "            self.journal.put_inode(inode, empty=empty)",
