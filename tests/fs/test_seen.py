@@ -465,6 +465,27 @@ def test_the_mirror_asks_the_log_for_nothing(two: Two, monkeypatch: pytest.Monke
     two.meet()
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_file_that_is_made_anew_before_a_kill_does_not_take_the_place_of_one_that_came_meanwhile(
+    two: Two, is_own: bool, is_late: bool
+) -> None:
+    """What this node had published there before was gone when the file was made."""
+    if is_own:
+        two.here.fs.namespace.unlink(F)
+        two.meet()
+    else:
+        two.remove_elsewhere()
+    two.here.save("/d/f", b"anew")
+    if is_late:
+        two.restart()
+    theirs = two.elsewhere()
+    if not is_late:
+        two.restart()
+    two.meet()
+    two.check_kept(theirs)
+
+
 def test_a_journal_that_is_older_than_the_log_is_in_no_conflict_with_it(two: Two) -> None:
     """As after a power cut: what was removed then was made anew and published since."""
     two.here.fs.namespace.unlink(F)

@@ -895,13 +895,14 @@ class WorkingSet:
 
     def _follow_all(self, transactions: Sequence[Sequence[EntryHash]]) -> None:
         """What was staged while something was being published has seen that, too."""
+        overlay = self.overlay
+        # It may have been made and published while it was being changed further, or made anew since.
+        made = {path for path, _ in overlay.items() if overlay.seen(path) == ()}
         for entries in transactions:
             for where, placed in self.replica.places(entries):
-                for path in tuple(self.overlay.based_on(placed.entry.parent)):
-                    self.overlay.see(path, follow(self.overlay.seen(path) or (), placed, is_here=False))
-                if self.overlay.seen(where) == ():
-                    # It was made, and published, while it was being changed further.
-                    self.overlay.see(where, None)
+                for path in {*overlay.based_on(placed.entry.parent), *made.intersection([where])}:
+                    is_here = path == where and path in made
+                    overlay.see(path, follow(overlay.seen(path) or (), placed, is_here=is_here))
 
     def _reopen(self, found: Found, spools: dict[str, Spool]) -> bool:
         """Give an inode what was written to it; false if that did not reach the disk.  `spools`: what is open."""
