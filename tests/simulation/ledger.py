@@ -275,14 +275,14 @@ class Ledger:
     def settled(self, staged: Collection[Path], is_published: Callable[[str], bool]) -> list[str]:
         """Forget the names that are staged no longer; returns what of them was not published."""
         problems = []
-        for path, thing in list(self.names.items()):
+        for path, thing in sorted(self.names.items(), key=lambda item: item[0], reverse=True):
             if path not in staged:
                 if not _may_go(thing, is_published):
                     problems.append(_say(path, [thing], "neither staged nor published"))
                 del self.names[path]
                 if isinstance(thing, File) and not self.paths(thing):
-                    # Others may change it from now on.
-                    thing.is_own = False
+                    # Others may change it from now on.  What is open is changed by the name that was published first.
+                    thing.is_own, thing.home = False, path
         return problems
 
     def compare(self, staged: Mapping[Path, str], is_published: Callable[[str], bool]) -> list[str]:
