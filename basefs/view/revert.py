@@ -224,7 +224,8 @@ class Reverter:
             (state.link, state.shared is not None),
             (None if first is None else tree.end_of(first), False),
             # Follows no key that is granted at the first name only.
-            (state.content or state.origin, True),
+            (_version(state), True),
+            (resolver.linked_end(_version(state)), state.shared is not None),
         ]
         for key in self._signer.valid(authority):
             for target, is_moved in targets:
@@ -254,8 +255,8 @@ class Reverter:
         if not past:
             raise NotFound(f"nothing was at {display(path)} then")
         entries: list[Entry] = []
-        # Each round brings back at least one level, and the last one hard links.
-        for _ in range(3 + max((len(at) for at in past), default=0)):
+        # Each round brings back at least one level, and the last ones hard links.
+        for _ in range(5 + max((len(at) for at in past), default=0)):
             with supposed(self._store, self._tree.resolver, entries) as tree:
                 found = self._round(tree, path, past, keep_new=keep_new)
             if not found:
@@ -291,7 +292,41 @@ class Reverter:
             if at:
                 entries.extend(self._left(tree, at, None, path))
                 entries.extend(self._removed(at, now[at].outcome))
-        return entries
+        return entries or self._unlinked(tree, path, past, now)
+
+    def _unlinked(self, tree: Tree, top: Path, past: dict[Path, Node], now: dict[Path, Node]) -> list[Entry]:
+        """The entries that hard links need to show what they did, where nothing else is left to do."""
+        files: dict[EntryHash, State] = {}
+        for at, was in past.items():
+            is_there = at in now and _alike(now[at].outcome, was.outcome)
+            if was.state.link is not None and not is_there and tree.find(at[:-1]) is not None:
+                files.setdefault(_version(was.state), was.state)
+        return [entry for file in files.values() for entry in self._rewound(tree, top, file)]
+
+    def _rewound(self, tree: Tree, top: Path, file: State) -> list[Entry]:
+        """The entries that undo what has become of a file on a branch that its first name does not show.
+
+        Links show it all the same: somebody wrote while the file was moved, or the first name shows the winner of a
+        conflict.  The file is removed at the end of the branch, so that the first name stays what it is.
+        """
+        resolver, version = self._tree.resolver, _version(file)
+        end = self._store.get(resolver.linked_end(version))
+        if end is None or end.entry.content == version:
+            return []
+        path = self._store.paths.path_of(end.path_id)
+        above, shown = tree.find(path[:-1]), tree.find(path)
+        is_shown = shown is not None and tree.end_of(shown) == end.entry.hash
+        if path[: len(top)] != top or above is None or is_shown:
+            return []
+        directory = above.outcome.as_directory(len(path))
+        outcome = resolver.past(self._store.entries_at(end.path_id), directory, [end.entry.hash])
+        if outcome is None:
+            return []
+        authority = outcome.authority
+        entries = [self._signed(path, end.entry, authority, Action.REVERT, version, file.mtime)]
+        if not _same_attributes(resolver.state_after(version)._replace(mtime=file.mtime), file):
+            entries.append(self._mode(path, entries[-1], authority, file))
+        return [*entries, self._signed(path, entries[-1], authority, Action.DELETE)]
 
     def _nearer(
         self, tree: Tree, top: Path, path: Path, node: Node | None, was: Node, *, keep_new: bool
@@ -421,6 +456,13 @@ def _alike(now: Outcome, then: Outcome) -> bool:
 def _same_file(now: State, then: State) -> bool:
     """Whether a path is a name of the same file, with the same content."""
     return (now.origin, now.content, now.target) == (then.origin, then.content, then.target)
+
+
+def _version(file: State) -> EntryHash:
+    """The entry that gave a file its content."""
+    version = file.content or file.origin
+    assert version is not None
+    return version
 
 
 def _same_attributes(now: State, then: State) -> bool:

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
+from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.changes import visible
 from basefs.view.states import Kind, State
 from basefs.view.tree import Node, Tree
 from tests.support.examples import rarely
-from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, live_nodes, make_replica, path
+from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, copy_replica, live_nodes, make_replica, path
 from tests.view.histories import Step, World, steps
 from tests.view.stories import Story, above
 
@@ -376,22 +377,58 @@ def test_names_of_a_file_that_has_changed_and_lost_its_first_name_are_one_file_a
     replica.close()
 
 
-def test_a_file_comes_back_under_another_name_while_its_first_one_showed_something_else(tmp_path: pathlib.Path) -> None:
-    """A conflict at its first name, which the file lost then and has won since by a change."""
+@pytest.mark.parametrize("writer", [ROOT_KEY, BOB], ids=["root", "bob"])
+@pytest.mark.parametrize("wins", [False, True])
+def test_a_file_comes_back_under_another_name_while_its_first_one_showed_something_else(
+    tmp_path: pathlib.Path, writer: SigningKey, wins: bool
+) -> None:
+    """A conflict at its first name, which the file has lost then, and has won since by a change or has not."""
     story = Story(tmp_path, (ROOT_KEY, ALICE))
     home = story.mkdir(ROOT_KEY, story.root, "d")
     story.grant(ROOT_KEY, home, BOB)
     file = story.write(ROOT_KEY, home, b"one", "f")
     story.link(ROOT_KEY, story.root, file, "other")
     won = story.slink(ALICE, home, b"x", "f", wanted=above(file))
-    story.write(BOB, file, b"two")
+    change = story.write(writer, file, b"two")
+    if wins:
+        story.ack(BOB, change)
+        story.ack(ROOT_KEY, change)
+    else:
+        story.ack(ROOT_KEY, story.ack(BOB, won))
     replica = story.replica(ROOT_KEY)
-    assert replica.read(path("/d/f")) == replica.read(path("/other")) == b"two"
+    assert (replica.attributes(path("/d/f")).kind is Kind.FILE) is wins
+    assert replica.read(path("/other")) == b"two"
     replica.commit(lambda author: author.reverter.tree((), author.past.sequence(won.hash)))
     assert replica.attributes(path("/d/f")).kind is Kind.SYMLINK
     assert replica.read(path("/other")) == b"one"
     assert not replica.commit(lambda author: author.reverter.tree((), author.past.sequence(won.hash))).entries
     assert replica.check_view() == []
+
+
+@pytest.mark.parametrize("attributes", [{}, {"mode": 0o600}])
+def test_what_was_written_while_a_file_was_moved_is_undone_with_the_rest(
+    tmp_path: pathlib.Path, attributes: dict[str, int]
+) -> None:
+    """The new name shows it, without an entry of its own."""
+    replica = make_replica(tmp_path / "one", clock=Clock(1_000_000_000))
+    old, new = path("/old"), path("/new")
+    replica.commit(lambda author: author.write(old, b"one"))
+    if attributes:
+        replica.commit(lambda author: author.set_attributes(old, **attributes))
+    other = copy_replica(replica, tmp_path / "other", (ROOT_KEY,), clock=Clock(1_000_000_500))
+    replica.commit(lambda author: author.rename(old, new))
+    replica.commit(lambda author: author.make_link(path("/link"), new))
+    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
+    written = other.commit(lambda author: author.write(old, b"two"))
+    replica.apply(written.entries, written.blocks)
+    assert replica.read(new) == b"two"
+    replica.commit(lambda author: author.reverter.tree((), sequence))
+    assert states(live_nodes(replica)) == before
+    assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
+    assert replica.survey(old).conflicts() == replica.survey(new).conflicts() == []
+    assert replica.check_view() == []
+    for each in (replica, other):
+        each.close()
 
 
 def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: pathlib.Path) -> None:
