@@ -365,8 +365,8 @@ MENDS = (
     Mend(
         "names from the origin",
         "view/tree.py",
-        "self._linked_paths(node.path_id if origin is None else origin.path_id)",
-        "self._linked_paths(node.path_id)",
+        "self._names_at(node.path_id if origin is None else origin.path_id,",
+        "self._names_at(node.path_id,",
         first=370,
         needs="mounts",
     ),
