@@ -150,8 +150,7 @@ class Namespace:
             inode.ctime = now
         if attributes is not None and attributes.links > 1 and attributes.kind is not Kind.DIRECTORY:
             # Those names that stay show it.
-            number = working.identities.number(attributes.origin) if inode is None else inode.number
-            working.identities.remember(attributes, number, working.identities.times(attributes)[0], now)
+            working.identities.remember(attributes, working.identities.times(attributes)[0], now)
         working.take(path)
         working.touch_directory(path[:-1], now)
         working.changed()
@@ -245,7 +244,7 @@ class Namespace:
             # It has lost a name and goes on under another one.
             with contextlib.suppress(PathError):
                 left = working.replica.attributes(other.home)
-                working.identities.remember(left, other.number, working.identities.times(left)[0], working.now())
+                working.identities.remember(left, working.identities.times(left)[0], working.now())
         now = working.now()
         for directory in {source[:-1], target[:-1]}:
             working.touch_directory(directory, now)
@@ -294,7 +293,7 @@ class Namespace:
                 with contextlib.suppress(PathError):
                     moved = working.replica.attributes(new)
                     working.identities.carry(number, origin, moved)
-                    working.identities.remember(moved, number, mtime, working.now())
+                    working.identities.remember(moved, mtime, working.now())
             for directory in {source[:-1], target[:-1]}:
                 working.touch_directory(directory, working.now())
             for old, new in steps:

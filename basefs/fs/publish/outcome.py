@@ -144,11 +144,11 @@ def _published(working: WorkingSet, step: Step) -> Attributes | None:
 
 
 def _remember(working: WorkingSet, inode: Inode, attributes: Attributes) -> None:
-    """Keep what an entry does not hold: the number, and nanoseconds."""
+    """Keep what an entry does not hold: nanoseconds."""
     mtime, ctime = working.identities.times(attributes)
     if inode.mtime is not None:
         mtime = inode.mtime
-    working.identities.remember(attributes, inode.number, mtime, inode.ctime or max(mtime, ctime))
+    working.identities.remember(attributes, mtime, inode.ctime or max(mtime, ctime))
 
 
 def _release(working: WorkingSet, step: Step, inode: Inode) -> None:

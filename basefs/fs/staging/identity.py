@@ -100,11 +100,12 @@ class Identities:
         if len(self._accessed) > MAX_REMEMBERED:
             self._accessed.popitem(last=False)
 
-    def remember(self, attributes: Attributes, number: int, mtime: int, ctime: int) -> None:
-        """Show these times, and this number, until another entry or another node changes the file."""
+    def remember(self, attributes: Attributes, mtime: int, ctime: int) -> None:
+        """Show these times until another entry or another node changes the file, and go on showing its number."""
         assert attributes.origin is not None
         face = self._faces.get(attributes.origin)
         parted = face is not None and face.parted
+        number = self.number(attributes.origin)
         self._keep(attributes.origin, _Face(number, parted, _version(attributes), mtime, ctime))
 
     def forget(self, origin: EntryHash) -> None:

@@ -617,7 +617,7 @@ class WorkingSet:
             inode.mtime = inode.ctime = now
             inode.exact = False
         elif attributes is not None and attributes.origin is not None:
-            self.identities.remember(attributes, self.identities.number(attributes.origin), now, now)
+            self.identities.remember(attributes, now, now)
 
     def settle_directory(self, path: Path) -> None:
         """What this node changed in a directory is published: it goes on showing when that was."""
