@@ -32,7 +32,7 @@ class Programs:
     def run(self, steps: int) -> None:
         """Do something, so many times."""
         todo = [self.save] * 5 + [self.replace] * 4 + [self.append, self.remove, self.move, self.back_up] * 2
-        todo += [self.move_directory] * 2 + [self.make_directory, self.remove_directory]
+        todo += [self.move_directory] * 2 + [self.replace_open, self.make_directory, self.remove_directory]
         for _ in range(steps):
             self._chance.choice(todo)()
             time.sleep(self._chance.choice(PAUSES))
@@ -105,6 +105,23 @@ class Programs:
         self._rename(other, path)
         if self._decide():
             self._sync_directory(path)
+
+    def replace_open(self) -> None:
+        """By a file that is closed after it has the name, while others are saved."""
+        path = self._file(there=True)
+        if path is None:
+            return
+        began, content = self._history.now(), self._content()
+        descriptor = os.open(self._point / f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, content)
+            (self._point / f"{path}.new").rename(self._point / path)
+            other = self._file()
+            if other is not None and other != path:
+                self._write(other, self._content(), sync=True)
+        finally:
+            os.close(descriptor)
+        self._history.set(path, content, began)
 
     def back_up(self) -> None:
         """What was there is moved aside before."""
