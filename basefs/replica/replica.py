@@ -692,7 +692,7 @@ class Replica:
         with self._lock:
             return self._view.stats.names_of(path)
 
-    def names_from(self, origin: EntryHash) -> list[Path]:
+    def names_from(self, origin: EntryHash) -> tuple[Path, ...]:
         """All live names of the file that an entry began, wherever it has moved."""
         with self._lock:
             return self._view.tree.names_from(origin)

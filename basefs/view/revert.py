@@ -215,8 +215,8 @@ class Reverter:
     def _linked(self, tree: Tree, path: Path, tip: Entry, authority: Authority, state: State) -> list[Entry]:
         """A new link behind a tip by which a path is the name of a file again; nothing if no link shows that state.
 
-        The former link does not where its key may not write at the first name any more, and where that was removed and
-        has come back: it follows the file as that has gone on without the first name.
+        The former link shows another state where its key may no longer write at the first name.  So it does where the
+        first name was removed and has come back: it follows the file as that has gone on without it.
         """
         resolver = self._tree.resolver
         first = tree.find(tree.first_name(state) or path)
@@ -292,9 +292,9 @@ class Reverter:
             if at:
                 entries.extend(self._left(tree, at, None, path))
                 entries.extend(self._removed(at, now[at].outcome))
-        return entries or self._unlinked(tree, path, past, now)
+        return entries or self._rewinds(tree, path, past, now)
 
-    def _unlinked(self, tree: Tree, top: Path, past: dict[Path, Node], now: dict[Path, Node]) -> list[Entry]:
+    def _rewinds(self, tree: Tree, top: Path, past: dict[Path, Node], now: dict[Path, Node]) -> list[Entry]:
         """The entries that hard links need to show what they did, where nothing else is left to do."""
         files: dict[EntryHash, State] = {}
         for at, was in past.items():
@@ -472,6 +472,6 @@ def _same_attributes(now: State, then: State) -> bool:
 def _shows(now: Outcome | None, state: State) -> bool:
     """Whether a path is what it was after one of its revisions; a directory: the same one, among those merged."""
     if now is None or state.kind is Kind.ABSENT:
-        return state.kind is Kind.ABSENT and (now is None or now.state.kind is Kind.ABSENT)
+        return (Kind.ABSENT if now is None else now.state.kind) is state.kind
     same_directory = state.kind is not Kind.DIRECTORY or state.origin in now.directories
     return same_directory and visible(now.state) == visible(state)

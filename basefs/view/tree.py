@@ -310,10 +310,10 @@ class Tree:
         others = self._names_at(node.path_id if origin is None else origin.path_id, self.file_of(node))
         return list({path: node, **dict(others)}.items())
 
-    def names_from(self, origin: EntryHash) -> list[Path]:
+    def names_from(self, origin: EntryHash) -> tuple[Path, ...]:
         """All live names of the file that an entry began, wherever it has moved."""
         began = self._store.get(origin)
-        return [] if began is None else [path for path, _ in self._names_at(began.path_id, origin)]
+        return () if began is None else tuple(path for path, _ in self._names_at(began.path_id, origin))
 
     def _names_at(self, began: int, file: EntryHash | None) -> Iterator[tuple[Path, Node]]:
         """The live names of a file (`file_of`) that began at a path."""

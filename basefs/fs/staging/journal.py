@@ -369,7 +369,7 @@ class StagingJournal:
     def begin_sync(self) -> Sync:
         """Take up what has to be synced now, for `finish_sync`."""
         superfluous = self._dead | self._held
-        needed = set(self._told.values())
+        needed = set(self._told.values()) if superfluous else set()
         self._held = {path for path in superfluous if path.name in needed}
         spools = {spool for spool in self._unsynced if spool.is_on_disk}
         sync = Sync(spools, superfluous - self._held, self._detached)

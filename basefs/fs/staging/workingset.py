@@ -296,11 +296,11 @@ class WorkingSet:
         """All names of an inode."""
         live = set(inode.names)
         if inode.home is not None and inode.origin is not None:
-            is_home = False
-            with contextlib.suppress(PathError):
-                is_home = self.replica.attributes(inode.home).origin == inode.origin
-            # Another node may have moved the file away from what was changed here.
-            published = self.replica.names_of(inode.home) if is_home else self.replica.names_from(inode.origin)
+            if self._is_home(inode, inode.home):
+                published = self.replica.names_of(inode.home)
+            else:
+                # Another node may have moved the file away from what was changed here.
+                published = self.replica.names_from(inode.origin)
             live.update(filter(self.shows_view, published))
         return live
 
@@ -585,8 +585,11 @@ class WorkingSet:
     def _has_home(self, inode: Inode, home: Path) -> bool:
         """Whether the view has an inode at this path: another node may have removed it."""
         self.catch_up(inode)
+        return self._is_home(inode, home)
+
+    def _is_home(self, inode: Inode, path: Path) -> bool:
         try:
-            return self.replica.attributes(home).origin == inode.origin
+            return self.replica.attributes(path).origin == inode.origin
         except PathError:
             return False
 

@@ -4,9 +4,9 @@ What is lost on the way (a slow connection, an entry whose parent is missing her
 reported, and another session compares and fetches.  Root hashes, sent now and then, find what nobody noticed.
 
 Of all the sessions between some nodes a tree of eager ones is enough to bring news to each of them once.  So over a
-session that brought what was known already nothing is pushed any more: it is lazy, and the root hash is sent instead, a
-moment later.  A peer that lacks something then has what was kept back sent (J. Leitão et al., Epidemic Broadcast Trees,
-2007; docs/replication.md has the differences).
+session that brought what another one had brought nothing is pushed any more: it is lazy, and the root hash is sent
+instead, a moment later.  A peer that lacks something then has what was kept back sent (J. Leitão et al., Epidemic
+Broadcast Trees, 2007; docs/replication.md has the differences).
 
 A burst over a wide link is cheapest pushed: each entry crosses to each node once, and nothing is compared.  What the
 peer acknowledges shows how wide the link is.  Where that is little, or the peer does not read, the news is given up,
