@@ -184,9 +184,9 @@ class Client:
         await self.call("event", {"Name": name, "Payload": payload, "Coalesce": False})
 
     async def members(self) -> list[Member]:
-        """All members that the agent knows, this node included."""
+        """All members that the agent knows, this node included, sorted by name."""
         reply = await self.call("members")
-        return [parse_member(record) for record in reply.get("Members") or []]
+        return sorted(map(parse_member, reply.get("Members") or []), key=lambda member: member.name)
 
     async def join(self, addresses: Sequence[str], replay: bool = False) -> int:
         """Join these nodes; returns how many answered.  AgentError if none did."""

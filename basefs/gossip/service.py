@@ -64,9 +64,11 @@ log = logging.getLogger(__name__)
 
 #: Seconds after the last event for which Serf's queue is watched.
 POLL_LINGER = 10.0
-#: Seconds between looks at the members while two of them have one name, since Serf does not tell when one begins to
-#: leave; and at least between two times that the others are told of a former agent.
-NAMESAKE_INTERVAL = 1.0
+#: Seconds between looks at the members while they are not settled (`_watch_members`), and at least between two times
+#: that the others are told of a former agent.
+MEMBERS_INTERVAL = 1.0
+#: Seconds for which members are looked at after they have changed: longer than Serf's agent holds its events back.
+MEMBERS_SETTLE = 4.0
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -478,10 +480,20 @@ class Gossip:
         _guarded(self._on_event, event)
 
     async def _watch_members(self, client: Client) -> None:
+        """Read the members after each event, and again until they are settled, since Serf does not tell all.
+
+        It tells nothing when a member begins to leave.  And it collects events for up to 3 s, and tells nothing of a
+        member that is then what it was told to be before (hashicorp/serf, serf/coalesce_member.go): of one that left
+        and came back at once, a list that was read in between would say for ever that it has left.
+        """
+        settled_at = 0.0
         while True:
-            await is_set_within(self._members_changed, NAMESAKE_INTERVAL if self._shared or self._told else None)
+            is_settled = self._clock() >= settled_at and not self._shared and not self._told
+            await is_set_within(self._members_changed, None if is_settled else MEMBERS_INTERVAL)
             self._members_changed.clear()
-            self._members = await client.members()
+            before, self._members = self._members, await client.members()
+            if self._members != before:
+                settled_at = self._clock() + MEMBERS_SETTLE
             self._book.note_own(self.config.agent_name, self.config.advertise or self.config.bind, time.time())
             if await self._leave_former():
                 self._members = await client.members()
@@ -522,7 +534,7 @@ class Gossip:
                 continue
             if not times:
                 log.info("this node was %s before: that member is made to leave", name)
-            elif self._clock() - last < NAMESAKE_INTERVAL:
+            elif self._clock() - last < MEMBERS_INTERVAL:
                 continue
             try:
                 await self.call("force-leave", {"Node": name})

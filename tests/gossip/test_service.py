@@ -568,3 +568,31 @@ def test_two_members_of_one_name_are_reported_until_one_has_left(
 
     with caplog.at_level(logging.INFO):
         run(main())
+
+
+def test_a_member_that_leaves_and_is_back_at_once_is_alive(tmp_path: Path) -> None:
+    """Serf's agent tells neither, and the list is read in between for another reason."""
+
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        config = config_for(tmp_path, "b", join=(a.address,), tags={"fs": FSID.hex(), "sync": "4711"})
+        async with nodes(a):
+            b = await Agent.start(config, tmp_path / "b")
+            try:
+                async with await b.connect() as client:
+                    await client.join([a.address])
+                    await until(lambda: a.sees("b"), "b is seen")
+                    leaving = asyncio.create_task(client.leave())
+                    while a.sees("b"):
+                        await a.gossip.forget("nobody")
+                await b.kill()
+                with contextlib.suppress(AgentError):
+                    await leaving
+                b = await Agent.start(config, tmp_path / "b")
+                async with await b.connect() as client:
+                    await client.join([a.address])
+                await until(lambda: a.sees("b"), "b is back")
+            finally:
+                await b.kill()
+
+    run(main())
