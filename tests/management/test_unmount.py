@@ -158,6 +158,8 @@ def test_those_who_use_a_mount_are_named(node: Node, conf: Cli) -> None:
     assert json.loads(conf("list", "--json"))[0]["state"] == "stopped"
 
 
+# The namespace holds copies of the mounts of other tests as well, whose unmount would say so.
+@pytest.mark.alone
 @pytest.mark.fuse
 @pytest.mark.root
 def test_a_copy_in_another_mount_namespace_is_named(node: Node, conf: Cli) -> None:
