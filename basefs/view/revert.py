@@ -11,7 +11,7 @@ one makes it count again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
@@ -218,14 +218,14 @@ class Reverter:
         The former link shows another state where its key may no longer write at the first name.  So it does where the
         first name was removed and has come back: it follows the file as that has gone on without it.
         """
-        resolver = self._tree.resolver
+        resolver, rewound = self._tree.resolver, self._rewound_at(_version(state))
         first = tree.find(tree.first_name(state) or path)
         targets = [
             (state.link, state.shared is not None),
             (None if first is None else tree.end_of(first), False),
             # Follows no key that is granted at the first name only.
             (_version(state), True),
-            (resolver.linked_end(_version(state)), state.shared is not None),
+            (None if rewound is None else rewound.hash, state.shared is not None),
         ]
         for key in self._signer.valid(authority):
             for target, is_moved in targets:
@@ -292,31 +292,36 @@ class Reverter:
             if at:
                 entries.extend(self._left(tree, at, None, path))
                 entries.extend(self._removed(at, now[at].outcome))
-        return entries or self._rewinds(tree, path, past, now)
+        return entries or self._rewinds(tree, path, past, now, keep_new=keep_new)
 
-    def _rewinds(self, tree: Tree, top: Path, past: dict[Path, Node], now: dict[Path, Node]) -> list[Entry]:
+    def _rewinds(
+        self, tree: Tree, top: Path, past: dict[Path, Node], now: dict[Path, Node], *, keep_new: bool
+    ) -> list[Entry]:
         """The entries that hard links need to show what they did, where nothing else is left to do."""
         files: dict[EntryHash, State] = {}
+        new = now.keys() - past.keys() if keep_new else set()
         for at, was in past.items():
-            is_there = at in now and _alike(now[at].outcome, was.outcome)
-            if was.state.link is not None and not is_there and tree.find(at[:-1]) is not None:
+            node = now.get(at)
+            is_done = node is not None and (_alike(node.outcome, was.outcome) or (keep_new and node.is_directory))
+            if was.state.link is not None and not is_done and tree.find(at[:-1]) is not None:
                 files.setdefault(_version(was.state), was.state)
-        return [entry for file in files.values() for entry in self._rewound(tree, top, file)]
+        return [entry for file in files.values() for entry in self._rewound(tree, top, file, new)]
 
-    def _rewound(self, tree: Tree, top: Path, file: State) -> list[Entry]:
+    def _rewound(self, tree: Tree, top: Path, file: State, new: Set[Path]) -> list[Entry]:
         """The entries that undo what has become of a file on a branch that its first name does not show.
 
         Links show it all the same: somebody wrote while the file was moved, or the first name shows the winner of a
-        conflict.  The file is removed at the end of the branch, so that the first name stays what it is.
+        conflict.  The file is removed at the end of the branch, so that the first name stays what it is.  Of a first
+        name that shows it and is `new`, which is kept, the file goes back with the others.
         """
         resolver, version = self._tree.resolver, _version(file)
-        end = self._store.get(resolver.linked_end(version))
-        if end is None or end.entry.content == version:
+        end, rewound = self._store.get(resolver.linked_end(version)), self._rewound_at(version)
+        if end is None or (rewound is not None and end.entry.hash in (rewound.hash, rewound.parent)):
             return []
         path = self._store.paths.path_of(end.path_id)
         above, shown = tree.find(path[:-1]), tree.find(path)
         is_shown = shown is not None and tree.end_of(shown) == end.entry.hash
-        if path[: len(top)] != top or above is None or is_shown:
+        if path[: len(top)] != top or above is None or (is_shown and path not in new):
             return []
         directory = above.outcome.as_directory(len(path))
         outcome = resolver.past(self._store.entries_at(end.path_id), directory, [end.entry.hash])
@@ -326,7 +331,13 @@ class Reverter:
         entries = [self._signed(path, end.entry, authority, Action.REVERT, version, file.mtime)]
         if not _same_attributes(resolver.state_after(version)._replace(mtime=file.mtime), file):
             entries.append(self._mode(path, entries[-1], authority, file))
-        return [*entries, self._signed(path, entries[-1], authority, Action.DELETE)]
+        return entries if is_shown else [*entries, self._signed(path, entries[-1], authority, Action.DELETE)]
+
+    def _rewound_at(self, version: EntryHash) -> Entry | None:
+        """The last revert to a version of a file at its first name."""
+        placed = self._store.get(version)
+        found = [] if placed is None else [each.entry for each in self._store.entries_at(placed.path_id)]
+        return next((each for each in reversed(found) if (each.action, each.content) == (Action.REVERT, version)), None)
 
     def _nearer(
         self, tree: Tree, top: Path, path: Path, node: Node | None, was: Node, *, keep_new: bool

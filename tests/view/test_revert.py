@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from basefs.log.entries import Action
@@ -69,8 +69,23 @@ def test_a_tree_is_again_what_it_was(history: list[Step], when: int) -> None:
         assert not node.replica.commit(lambda author: author.reverter.tree((), sequence)).entries
 
 
+def _steps(text: str) -> list[Step]:
+    return [Step(*(int(number, 36) for number in step)) for step in text.split()]
+
+
 @rarely
 @given(steps(recoveries=False), st.integers(0, 2**16))
+# A symbolic link is moved, and something else is made at its old path at the same time; then a directory is at the new
+# one, or not.
+@example(_steps("01000 80101 00011 00010 00010 00010 13000 30010 01012 00010 20010 60300 10101 10100 c0051"), 8)
+@example(
+    _steps(
+        "01000 80100 01011 00011 11011 01010 11000 00011 20010 00010 20010 60300"
+        + " 00000" * 6
+        + " 00001 20001 10000 c0051"
+    ),
+    8,
+)
 def test_a_tree_comes_back_beside_what_is_new(history: list[Step], when: int) -> None:
     with World.temporary() as world:
         for step in history:
@@ -407,11 +422,12 @@ def test_a_file_comes_back_under_another_name_while_its_first_one_showed_somethi
     assert replica.check_view() == []
 
 
+@pytest.mark.parametrize("keep_new", [False, True])
 @pytest.mark.parametrize("attributes", [{}, {"mode": 0o600}])
 def test_what_was_written_while_a_file_was_moved_is_undone_with_the_rest(
-    tmp_path: pathlib.Path, attributes: dict[str, int]
+    tmp_path: pathlib.Path, attributes: dict[str, int], keep_new: bool
 ) -> None:
-    """The new name shows it, without an entry of its own."""
+    """The new name shows it, without an entry of its own.  The old one is new: kept, it shows what comes back."""
     replica = make_replica(tmp_path / "one", clock=Clock(1_000_000_000))
     old, new = path("/old"), path("/new")
     replica.commit(lambda author: author.write(old, b"one"))
@@ -424,10 +440,11 @@ def test_what_was_written_while_a_file_was_moved_is_undone_with_the_rest(
     written = other.commit(lambda author: author.write(old, b"two"))
     replica.apply(written.entries, written.blocks)
     assert replica.read(new) == b"two"
-    replica.commit(lambda author: author.reverter.tree((), sequence))
-    assert states(live_nodes(replica)) == before
-    assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
-    assert replica.survey(old).conflicts() == replica.survey(new).conflicts() == []
+    replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=keep_new))
+    assert states(live_nodes(replica)) == before | ({old: before[new]} if keep_new else {})
+    assert not replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=keep_new)).entries
+    assert (replica.survey(old).conflicts() == []) is not keep_new
+    assert replica.survey(new).conflicts() == []
     assert replica.check_view() == []
     for each in (replica, other):
         each.close()
