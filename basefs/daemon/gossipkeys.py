@@ -4,9 +4,10 @@ Any member passes the key on, and only those with a key that is valid at `/` mak
 reader nor the holder of one directory can set the key of all, and a key that was signed by somebody who has been
 revoked since gives way to any other one.
 
-Whether a new one is due follows from two facts, in whatever order they are written: the members that may have the key,
-which its file names before they are given it, and the members of the log.  A member that had not received a revoke yet
-may have given the new key to the revoked machine: where it makes none itself, it tells those that do.
+A new one is due where its maker's key is valid at `/` no longer, since newcomers do not take such a key, and where it
+has leaked.  That follows from two facts, in whatever order they are written: the members that may have the key, which
+its file names before they are given it, and the members of the log.  A member that had not received a revoke yet may
+have given the new key to the revoked machine: where it makes none itself, it tells those that do.
 """
 
 from __future__ import annotations
@@ -227,18 +228,22 @@ class GossipKeys:
         """Whether somebody may have the key who takes no part in gossip: the key of a member was revoked."""
         return not self._kept.known_to <= self._membership.in_gossip
 
-    def _is_due(self) -> bool:
-        return self._has_leaked() or self._reported == self._kept.signed.key
+    def _is_due(self, makers: frozenset[bytes]) -> bool:
+        signed = self._kept.signed
+        # A node that has none yet is given one.
+        is_orphaned = signed.key.generation > 0 and not signed.is_valid(self._replica.identity, makers)
+        return is_orphaned or self._has_leaked() or self._reported == signed.key
 
     async def _renew_if_due(self) -> None:
         """Raises OSError; it is tried again then."""
-        if not self._is_due():
+        if not self._is_due(self._membership.tops):
             return
         # The first member to make a new key spares the others.
         await asyncio.sleep(self._rng.uniform(0.0, 5.0))
-        signer = await self._signer()
+        makers = await asyncio.to_thread(self._replica.root_keys)
+        signer = self._signer(makers)
         # Without such a key of its own this node waits for one that has.
-        if self._is_due() and signer is not None:
+        if self._is_due(makers) and signer is not None:
             await self._make(signer)
 
     async def _warn_if_due(self, lost: Collection[Address]) -> None:
@@ -257,7 +262,7 @@ class GossipKeys:
 
         Raises `NotPermitted` without a key of this node that is valid at `/`, `StoreError` where the disk takes none.
         """
-        signer = await self._signer()
+        signer = self._signer(await asyncio.to_thread(self._replica.root_keys))
         if signer is None:
             raise NotPermitted(
                 "no key of this node is valid at /, so it makes no gossip key: run this on a node that has one; "
@@ -269,9 +274,8 @@ class GossipKeys:
             raise StoreError(f"cannot keep a new gossip key: {error}") from None
         return RenewedGossipKey(self._kept.signed.key.generation, sum(told), len(told))
 
-    async def _signer(self) -> SigningKey | None:
+    def _signer(self, makers: frozenset[bytes]) -> SigningKey | None:
         """The key of this node that makes gossip keys."""
-        makers = await asyncio.to_thread(self._replica.root_keys)
         return next((key for key in self._replica.keys if key.public in makers), None)
 
     async def _make(self, signer: SigningKey) -> list[bool]:

@@ -35,6 +35,11 @@ class Membership:
         """The members that take part in gossip: all but invitations, which only read the filesystem."""
         return (self.credentials.trusted or frozenset()) - self._found.invited
 
+    @property
+    def tops(self) -> frozenset[bytes]:
+        """The members whose keys are valid at `/`."""
+        return self._found.tops
+
     def _own(self, members: frozenset[bytes]) -> SigningKey:
         """The first key of this node that is a member; otherwise the first one, which may be granted later."""
         keys = self._replica.keys

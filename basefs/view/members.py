@@ -40,6 +40,11 @@ class Members:
         return frozenset(self.let_in)
 
     @property
+    def tops(self) -> frozenset[bytes]:
+        """Those that are valid at `/`."""
+        return frozenset(key for key, sponsors in self.let_in.items() if not sponsors)
+
+    @property
     def parties(self) -> dict[bytes, bytes]:
         """Raw public key of each member -> those of its sponsors, joined.
 

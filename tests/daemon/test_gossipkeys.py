@@ -248,6 +248,37 @@ def test_a_key_that_a_member_gave_away_before_it_heard_of_a_revoke_is_changed_by
     other.close()
 
 
+def test_a_key_is_replaced_when_its_maker_may_make_none_any_more_and_stays_a_member(replica: Replica) -> None:
+    """Nobody who comes takes the old one."""
+    replica.commit(lambda author: author.grant(path("/"), b"second", STRANGER.public))
+    KeptKey(made_by(replica, STRANGER), replica.members()).save(replica.directory)
+    revoke(replica, "/", b"second", STRANGER)
+    replica.commit(lambda author: author.admit(path("/"), b"second", STRANGER.public))
+    assert STRANGER.public in replica.members()
+    run = Run(replica)
+    asyncio.run(run.until(run.has_new_key))
+    kept = KeptKey.load(replica.directory).signed
+    assert kept.key.generation == 3
+    assert kept.is_valid(replica.identity, frozenset([ROOT_KEY.public]))
+
+
+def test_a_node_without_a_key_waits_for_that_of_others(replica: Replica) -> None:
+    loop = Loop()
+    keys, gossip, _ = keys_of(replica, SignedKey(GossipKey.of(0)))
+
+    async def main() -> None:
+        PROCESS.set(Process(HOST, random.Random(1)))
+        watch = asyncio.create_task(keys.watch())
+        await asyncio.sleep(60.0)
+        await cancel([watch])
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    assert not gossip.keys
+
+
 def test_a_leak_is_believed_of_the_key_of_now_from_a_member_and_once_a_minute(replica: Replica) -> None:
     """Each new key starts all agents again, so nobody has one made as often as he likes."""
     loop = Loop()

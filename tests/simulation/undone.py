@@ -41,12 +41,14 @@ _WAIT_FOR = """\
 
 _RENEWS = """\
         await asyncio.sleep(self._rng.uniform(0.0, 5.0))
-        signer = await self._signer()
+        makers = await asyncio.to_thread(self._replica.root_keys)
+        signer = self._signer(makers)
         # Without such a key of its own this node waits for one that has.
-        if self._is_due() and signer is not None:
+        if self._is_due(makers) and signer is not None:
 """
 _FORGETS = """\
-        signer = await self._signer()
+        makers = await asyncio.to_thread(self._replica.root_keys)
+        signer = self._signer(makers)
         await self._keep(replace(self._kept, known_to=self._membership.in_gossip))
         await asyncio.sleep(self._rng.uniform(0.0, 5.0))
         if signer is not None:
@@ -261,6 +263,14 @@ MENDS = (
         "daemon/gossipkeys.py",
         "(is_valid, other.key) > (mine.is_valid(identity, makers), mine.key)",
         "other.key > mine.key",
+        needs="closed",
+    ),
+    Mend(
+        "renewal of the key of a revoked maker",
+        "daemon/gossipkeys.py",
+        "return is_orphaned or self._has_leaked()",
+        "return self._has_leaked()",
+        first=2218,
         needs="closed",
     ),
     Mend(
