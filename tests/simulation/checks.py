@@ -135,7 +135,7 @@ class Checks:
         for node in nodes:
             if lacking := len(everything) - len(node.entries):
                 return f"{node.host} lacks {lacking} of {len(everything)} entries"
-            missing = [hash for _, hash in node.replica.missing_blocks(100) if self._is_somewhere(hash)]
+            missing = [hash for _, hash in node.replica.missing_blocks(100) if self._must_come(hash)]
             if missing:
                 return f"{node.host} lacks blocks of {len(missing)} contents"
         if len({node.replica.root_hash() for node in nodes}) > 1:
@@ -145,8 +145,10 @@ class Checks:
                 return f"{node.host} has not published {display(waiting[0])}"
         return ""
 
-    def _is_somewhere(self, block: BlockHash) -> bool:
-        return not self._loses_contents or any(node.replica.block(block) is not None for node in self._alike)
+    def _must_come(self, block: BlockHash) -> bool:
+        """Whether a node that lacks a block must get it from others."""
+        may_be_lost = self._loses_contents or any(block in node.cut for node in self._nodes)
+        return not may_be_lost or any(node.replica.block(block) is not None for node in self._alike)
 
     def end(self, written: Mapping[EntryHash, bytes]) -> list[str]:
         """Of nodes that do not differ: what they show, and who signed it; `written`: contents of users, by entry."""

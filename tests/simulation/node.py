@@ -168,6 +168,8 @@ class Node:
         mount: that of its process.
         ledger: what they have done there.
         lost: what they were promised, and was not there at a start.
+        cut: the blocks that power cuts have taken from it.
+        forgotten: the raw public keys that it had let in, as far as old backups have taken that from it.
     """
 
     mount: Mount
@@ -187,6 +189,10 @@ class Node:
         self.is_mounted = traits.is_mounted
         self.ledger = Ledger(network.loop.time)
         self.lost: list[str] = []
+        self.cut: set[BlockHash] = set()
+        self.forgotten: set[bytes] = set()
+        #: The blocks that it had when its power was cut.
+        self._had: set[BlockHash] = set()
         self._boundaries = Boundaries()
         self._is_off = self._unsynced = False
         #: Whether the log has all that it ever had: otherwise what comes again was seen before.
@@ -232,6 +238,9 @@ class Node:
             self._directory, self.keys, clock=self.clock, steady=time, spent=time, room=room
         )
         self._limit_disk()
+        if self._had:
+            self.cut |= self._had - self._blocks()
+            self._had.clear()
         if self.is_mounted:
             self._absorb()
         lost = [entry for entry in self.entries if replica.entry(entry) is None]
@@ -291,6 +300,14 @@ class Node:
         self._told = True
         self._loop.call_soon(self._tell_of_commits)
         self._trace(self.host, f"started with {replica.digest().entries} entries")
+
+    def _blocks(self) -> set[BlockHash]:
+        return {BlockHash(hash) for (hash,) in self.replica._store.database.main.execute("SELECT hash FROM blocks")}
+
+    @property
+    def let_in(self) -> set[bytes]:
+        """The raw public keys that its log names as granted or admitted, also those that were revoked since."""
+        return {entry.content for entry in self.entries.values() if entry.action in (Action.GRANT, Action.ADMIT)}
 
     @staticmethod
     def _lacking(replica: Replica) -> set[BlockHash]:
@@ -579,6 +596,7 @@ class Node:
         """
         if off:
             self._network.off.add(self.host)
+            self._had = self._blocks()
         self._number += 1
         self._lacked = None if off or restored or self.is_mounted else self._lacking(self.replica)
         kept = restored or (self._synced if off else Saved(self._directory, self.entries))
@@ -595,8 +613,10 @@ class Node:
             copy_disk(kept.directory, target)
         if off:
             copy_key(self._directory, target)
+        let_in = self.let_in
         self._directory, self.entries, self._is_off = target, dict(kept.entries), off
         if restored is not None:
+            self.forgotten |= let_in - self.let_in
             self.ledger.restored(restored.names, restored.before)
         self.ledger.killed()
         self._boundaries.disarm()
