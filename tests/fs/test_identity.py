@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -11,9 +12,10 @@ import pytest
 
 from basefs.fs.staging.identity import Identities
 from basefs.log.hashes import EntryHash
-from basefs.replica.replica import Applied
+from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
-from tests.support.helpers import noise, path
+from tests.fs.numbers import confused
+from tests.support.helpers import ROOT_KEY, noise, path
 
 
 def by_hash(origin: EntryHash | None) -> int:
@@ -179,6 +181,37 @@ def test_all_names_of_a_file_that_is_written_while_it_is_published_have_its_numb
     numbers = {name: listed for name, _, listed in local.fs.metadata.list(())}
     assert {numbers[b"f"], numbers[b"g"]} == {number(local, "/f"), number(local, "/g")} == {number(local, "/f")}
     local.close(handle)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+def test_a_file_that_others_write_while_it_is_saved_has_one_number(scratch: pathlib.Path, killed: bool) -> None:
+    """Without its first name, what they write begins it anew in the log."""
+    local = Local.bootstrap(scratch / "log")
+    local.save("/f", b"old")
+    for name in ("/g", "/h"):
+        local.fs.namespace.make_link(path(name), path("/f"))
+    local.publish()
+    local.fs.namespace.unlink(path("/f"))
+    local.publish()
+    before = local.replica.attributes(path("/h")).origin
+    handle = local.fs.files.open(path("/g"), os.O_RDWR)
+    local.fs.files.write(handle, b"new", 0)
+    local.replica.commit(lambda author: author.write(path("/h"), b"newer"))
+    assert local.replica.attributes(path("/h")).origin != before
+    if killed:
+        local.fs.files.flush(handle)
+        local.kill()
+        local = Local(Replica(scratch / "log", [ROOT_KEY]))
+    else:
+        # Nobody has closed it, so it stays.
+        local.publish()
+    assert confused(local.fs, local.load) == []
+    assert number(local, "/g") == number(local, "/h")
+    if not killed:
+        local.close(handle)
+    local.publish()
+    assert confused(local.fs, local.load) == []
+    local.replica.close()
 
 
 def test_contents_of_files_that_come_and_go_leave_the_memory(local: Local) -> None:

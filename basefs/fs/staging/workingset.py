@@ -314,11 +314,12 @@ class WorkingSet:
 
         All names of the file then lead to it again.
         """
-        shown = None
+        attributes = None
         if inode.origin is not None and inode.home is not None:
             with contextlib.suppress(PathError):
-                shown = self.replica.attributes(inode.home).origin
-        if shown is None or shown == inode.origin:
+                attributes = self.replica.attributes(inode.home)
+        shown = None if attributes is None else attributes.origin
+        if attributes is None or shown is None or shown == inode.origin:
             return
         other = self.by_origin.get(shown)
         if other is not None and other is not inode and other.names and inode.names:
@@ -333,7 +334,10 @@ class WorkingSet:
             del self.by_origin[origin]
         inode.origin = shown
         if inode.names:
+            self.identities.carry(inode.number, origin, attributes)
             self.by_origin[shown] = inode
+        else:
+            inode.number = self.identities.number(shown)
 
     # -- rights -------------------------------------------------------------------------------------------------------
 
@@ -931,6 +935,8 @@ class WorkingSet:
         if inode.origin is None:
             self._make_new(inode, found.face if found.detached else None)
             return
+        # The number that it had in the last process may follow from a place in the view that is another file's now.
+        inode.number = self.identities.number(inode.origin)
         self.catch_up(inode)
         try:
             inode.shown = self.replica.attributes(inode.home or ())
@@ -948,8 +954,6 @@ class WorkingSet:
             if not inode.dirty:
                 # Not an older one, if others have changed it or what was written here is torn.
                 inode.base = inode.shown.content
-            # The number that it had in the last process may follow from a place in the view that is another file's now.
-            inode.number = self.identities.number(inode.origin)
             self.by_origin[inode.origin] = inode
 
     def _make_new(self, inode: Inode, face: tuple[int, Owner | None] | None) -> None:
