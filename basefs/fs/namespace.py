@@ -226,7 +226,7 @@ class Namespace:
         for held in filter(None, (inode, other)):
             held.handles += 1
         if other is not None:
-            working.take(target, is_given=True)
+            working.take(target, is_given=True, is_moved=exchange)
             other.ctime = working.now()
         self._rename_inode(inode, target)
         working.take(source, is_given=exchange)
@@ -235,8 +235,8 @@ class Namespace:
             # A backup: the new content comes in a moment.
             working.vacancies.keep(source, RENAME_SECONDS, noted=True)
         if exchange and other is not None:
-            other.unlinked = False
             self._rename_inode(other, source)
+            working.follow_names(target, other)
         for held in filter(None, (inode, other)):
             held.handles -= 1
             working.forget_idle(held)

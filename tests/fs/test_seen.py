@@ -20,6 +20,7 @@ from basefs.log.keys import SigningKey
 from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind, State
 from tests.fs.local import Local, Surrounded
+from tests.fs.numbers import confused
 from tests.support.helpers import BOB, ROOT_KEY, Clock, genesis, make_key, make_replica, path, tree_of
 
 F = path("/d/f")
@@ -280,6 +281,62 @@ def test_who_has_opened_an_older_version_does_not_hide_the_newest(
     two.meet()
     shown = b"theirs" if two.check_kept(theirs) else b"the last one"
     assert two.here.load(F) == two.here.load(name) == shown
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+@pytest.mark.parametrize("is_filled", [False, True], ids=["moved", "moved and made anew"])
+@pytest.mark.parametrize("target", ["/d/f~", "/d/g"], ids=["scratch", "published"])
+def test_who_has_opened_an_older_version_writes_to_the_new_name(
+    two: Two, target: str, is_filled: bool, killed: bool
+) -> None:
+    """And not to the file that has the old name since."""
+    old = two.here.fs.files.open(F, os.O_RDWR)
+    two.elsewhere()
+    two.here.fs.namespace.rename(F, path(target))
+    if is_filled:
+        two.here.save("/d/f", b"a new file")
+    two.here.publish()
+    if is_filled:
+        two.here.save("/d/f", b"a new file, changed")
+    two.here.fs.files.write(old, b"F", 0)
+    two.here.close(old)
+    if killed:
+        two.restart()
+    shown = {path(target)[-1]: b"First"}
+    if is_filled:
+        shown[b"f"] = b"a new file, changed"
+    assert two.shown() == shown
+    assert confused(two.here.fs, two.here.load) == []
+    two.meet()
+    assert two.shown() == shown
+    assert confused(two.here.fs, two.here.load) == []
+
+
+@pytest.mark.parametrize("names", [("/d/f", "/d/g"), ("/d/g", "/d/f")])
+def test_who_has_opened_an_older_version_writes_to_the_name_after_an_exchange(two: Two, names: tuple[str, str]) -> None:
+    two.here.save("/d/g", b"another file")
+    two.meet()
+    old = two.here.fs.files.open(F, os.O_RDWR)
+    two.elsewhere()
+    two.here.fs.namespace.rename(*map(path, names), exchange=True)
+    two.here.fs.files.write(old, b"F", 0)
+    two.here.close(old)
+    assert two.shown() == {b"f": b"another file", b"g": b"First"}
+
+
+def test_an_open_file_that_has_lost_its_name_elsewhere_goes_on_under_another_one(two: Two) -> None:
+    """Although what others have made under the lost name is replaced here."""
+    two.here.fs.namespace.make_link(path("/d/g"), F)
+    two.meet()
+    handle = two.here.fs.files.open(path("/d/g"), os.O_RDWR)
+    two.there.commit(lambda author: author.remove(path("/d/g"), directory=False))
+    two.elsewhere(b"another file", "/d/g")
+    two.here.save("/d/new", b"yet another file")
+    two.here.fs.namespace.rename(path("/d/new"), path("/d/g"))
+    assert confused(two.here.fs, two.here.load) == []
+    two.here.fs.files.write(handle, b"F", 0)
+    two.here.close(handle)
+    assert two.shown() == {b"f": b"First", b"g": b"yet another file"}
 
 
 @pytest.mark.parametrize("is_drafted", [False, True])

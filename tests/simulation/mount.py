@@ -12,6 +12,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from stat import S_ISDIR
 from types import FrameType
 from typing import Any, TypeVar, cast
 
@@ -231,6 +232,19 @@ class Mount:
         """Whether an open file is what has a name, in any version."""
         number = self.fs.metadata.stat(path).number
         return any(inode.number == number for inode, known in self._files.items() if known is file)
+
+    def name_of(self, file: File) -> Path | None:
+        """A name of an open file, in any version; `None` if it has lost all."""
+        numbers = {inode.number for inode, known in self._files.items() if known is file}
+        todo: list[Path] = [()]
+        found = []
+        while todo:
+            above = todo.pop()
+            for name, bits, number in self.fs.metadata.list(above):
+                path = (*above, name)
+                todo += [path] if S_ISDIR(bits) else []
+                found += [path] if number in numbers else []
+        return min(found, default=None)
 
     # -- what is there ------------------------------------------------------------------------------------------------
 

@@ -107,7 +107,7 @@ class Program:
 
     def _hide(self, path: Path) -> bool:
         """What libfuse does before a name under which something is open is removed; whether that is so."""
-        fs, opened = self._fs, self._open_at(path)
+        fs, now, opened = self._fs, self._file(path), self._open_at(path)
         if not opened:
             return False
         if fs.metadata.stat(path).links > 1:
@@ -116,7 +116,9 @@ class Program:
 
         def done(_: None) -> None:
             for file in opened:
-                file.hidden, file.is_lost = hidden, True
+                # Others have given the name to another file: this one goes on under those that it has left.
+                name = None if file is now else self._mount.name_of(file)
+                file.hidden, file.is_lost, file.home = hidden, name is None, name or path
             self._ledger.hide(path)
             # What makes it durable is due by then.
             self._node.later(2 * NOTE_SECONDS, lambda: self._ledger.hidden(path))

@@ -75,6 +75,8 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
         # Another node has already removed it again, or given its name to something else.
         if inode.version == step.version:
             _release(working, step, inode)
+            for path in step.names:
+                working.follow_names(path, inode)
         return
     _enter(working, step, inode, attributes)
     if inode.content_version == step.content_version:
@@ -130,9 +132,8 @@ def _tell(working: WorkingSet, path: Path, before: State | None) -> None:
 def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> None:
     """An inode is what the view shows at its first name."""
     working.identities.carry(inode.number, inode.origin, attributes)
-    if inode.origin is not None and working.by_origin.get(inode.origin) is inode:
-        del working.by_origin[inode.origin]
-    inode.origin, inode.home, inode.shown = attributes.origin, step.names[0], attributes
+    working.place(inode, attributes, step.names[0])
+    inode.shown = attributes
 
 
 def _published(working: WorkingSet, step: Step) -> Attributes | None:

@@ -480,18 +480,9 @@ class WorkingSet:
         if inode.unlinked or inode.home is None or not self.stays_here(inode):
             return
         self.catch_up(inode)
-        other = None if inode.origin is None else self.by_origin.get(inode.origin)
-        if inode.origin is not None and other is not None and other is not inode and other.names:
-            # Opened before or after another node had changed the file: the last one that writes wins, and what it
-            # writes was made on the version that it has opened.
-            opened = self.attributes(inode)
-            for path in other.names:
-                self.overlay.put(path, inode)
-            if other.home in other.names and opened is not None:
-                self.overlay.see(other.home, opened.version)
-            inode.names, other.names = {**inode.names, **other.names}, {}
-            inode.take_unset(other.mode, other.owner)
-            self.by_origin[inode.origin] = inode
+        other = self._newest(inode)
+        if other is not None and other is not inode and other.names:
+            self._supersede(other, inode)
             return
         slot = self.overlay.get(inode.home)
         if slot is inode:
@@ -508,6 +499,59 @@ class WorkingSet:
             self.by_origin[inode.origin] = inode
         opened = self.attributes(inode)
         self.give(inode.home, inode, None if opened is None else opened.version)
+
+    def _newest(self, inode: Inode) -> Inode | None:
+        """What the names of the file lead to of which somebody has this version open; `None` if to the view."""
+        if inode.origin is not None:
+            return self.by_origin.get(inode.origin)
+        slot = MISSING if inode.home is None else self.overlay.get(inode.home)
+        return slot if isinstance(slot, Inode) else None
+
+    def _older(self, inode: Inode) -> list[Inode]:
+        """Other versions of a pending file that somebody has open, and that go where its names go."""
+        return [
+            each
+            for each in self.opened
+            if each is not inode
+            and each.origin == inode.origin
+            and each.home in inode.names
+            and not (each.names or each.unlinked)
+        ]
+
+    def _supersede(self, other: Inode, inode: Inode) -> None:
+        """An inode gets the names of another version of its file, because it is written to.
+
+        One of them was opened before another node had changed the file, and one after: the last one that writes wins,
+        and what it writes was made on the version that it has opened.
+        """
+        opened = self.attributes(inode)
+        for path in other.names:
+            self.overlay.put(path, inode)
+        if other.home in other.names and opened is not None:
+            self.overlay.see(other.home, opened.version)
+        inode.names, other.names = {**inode.names, **other.names}, {}
+        inode.take_unset(other.mode, other.owner)
+        inode.number = other.number
+        if inode.origin is None:
+            inode.home, other.home = None, inode.home
+        else:
+            self.by_origin[inode.origin] = inode
+
+    def place(self, inode: Inode, shown: Attributes | None, home: Path | None) -> None:
+        """An inode is what the view shows at this path, or has no place there any more.
+
+        Its older versions that are open go with it, as they go with its names.
+        """
+        origin = None if shown is None else shown.origin
+        if origin != inode.origin:
+            for each in self._older(inode):
+                each.origin = origin
+                if shown is not None and each.shown is not None:
+                    # The version that it has opened was elsewhere: what is written to it follows what is there now.
+                    each.home, each.shown = home, each.shown._replace(version=shown.version)
+        if inode.origin is not None and self.by_origin.get(inode.origin) is inode:
+            del self.by_origin[inode.origin]
+        inode.origin, inode.home = origin, home
 
     def give(self, path: Path, inode: Inode, seen: Version | None = None) -> None:
         """Give a name to an inode; `seen`: the version that it is made of, otherwise it is what the name shows."""
@@ -528,10 +572,11 @@ class WorkingSet:
             return ()
         return None if attributes is None else attributes.version
 
-    def take(self, path: Path, *, is_given: bool = False) -> None:
+    def take(self, path: Path, *, is_given: bool = False, is_moved: bool = False) -> None:
         """Take a name away from whatever has it.  The inode lives on while it has another one or is open.
 
-        `is_given`: another inode gets the name at once, so the journal keeps the old one until that is closed.
+        `is_given`: another inode gets the name at once, so the journal keeps the old one until that is closed;
+        `is_moved`: the inode gets another name, and `follow_names` is called then.
         """
         slot = self.overlay.get(path)
         inode = slot if isinstance(slot, Inode) else None
@@ -552,28 +597,27 @@ class WorkingSet:
                 self.journal.withdraw(path)
         if inode is not None:
             has_home = self.find_home(inode)
-            if not has_home and not inode.names:
+            if not (has_home or inode.names or is_moved):
                 self._part(inode)
             elif has_home and inode.is_pending and self.stays_here(inode):
                 # What was changed under the name that goes is published under one that stays.
                 self.attach(inode)
                 self.record(inode)
+        if not is_moved:
+            self.follow_names(path, inode)
+
+    def follow_names(self, gone: Path, inode: Inode | None) -> None:
+        """Open versions of a file learn where it is now that it, or another one, has lost a name; `inode`: what has."""
         for stale in self.opened:
             # Opened before another node changed the file, so the names do not lead to it any more.
-            if stale is not inode and stale.home == path and stale.origin is not None and not stale.names:
-                self._follow(stale, path)
-
-    def _follow(self, stale: Inode, gone: Path) -> None:
-        """An open inode learns where its file is now that it has lost a name, or that it has lost the last one."""
-        current = None if stale.origin is None else self.by_origin.get(stale.origin)
-        left = set() if current is None else set(current.names)
-        with contextlib.suppress(PathError):
-            if self.replica.attributes(gone).origin == stale.origin:
-                left.update(filter(self.shows_view, self.replica.names_of(gone)))
-        if left:
-            stale.home = min(left)
-        else:
-            stale.unlinked = True
+            if stale is inode or stale.home != gone or stale.names:
+                continue
+            current = inode if stale.origin is None else self.by_origin.get(stale.origin)
+            left = self.live_names(stale) | (set() if current is None else set(current.names))
+            if left:
+                stale.home = min(left)
+            else:
+                stale.unlinked = True
 
     def find_home(self, inode: Inode) -> bool:
         """Whether the view still has a name of this inode, and moves the home there."""
@@ -692,6 +736,8 @@ class WorkingSet:
         for path in other.names:
             self.overlay.put(path, other)
         self.journal.put_inode(other, detached=True)
+        for older in self._older(inode):
+            older.origin = None
         inode.names = {}
         inode.version += 1
         inode.settle()
@@ -711,15 +757,13 @@ class WorkingSet:
             inode.mtime = mtime if inode.mtime is None else inode.mtime
             inode.ctime = ctime if inode.ctime is None else inode.ctime
         assert inode.origin is not None
-        if self.by_origin.get(inode.origin) is inode:
-            del self.by_origin[inode.origin]
         if not inode.handles and self.stays_here(inode):
             # Its number follows from the place that it has lost; who stays here for long must have another.
             inode.number = self.identities.new_number()
         else:
             # Its number goes with it, so what gets its place has another one, also when it is removed and comes back.
             self.identities.part(inode.origin)
-        inode.origin = inode.home = None
+        self.place(inode, None, None)
         inode.shown = attributes
         inode.version += 1
         if inode.names:
