@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from stat import S_ISDIR, S_ISREG
+from collections.abc import Callable, Mapping
+from stat import S_IFMT, S_ISDIR, S_ISREG
 
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.metadata import Stat
@@ -41,7 +41,7 @@ def confused(fs: Filesystem, read: Callable[[Path], object]) -> list[str]:
             continue
         elif links != {len(names)}:
             found.append(f"{where} have one number, and st_nlink is {' and '.join(map(str, sorted(links)))}")
-        elif len({_face(path, stat, read) for path, stat in names.items()}) > 1:
+        elif not _is_alike(fs, names, read):
             found.append(f"{where} have one number, and are not alike")
     return found
 
@@ -63,7 +63,22 @@ def _is_staged(fs: Filesystem, path: Path) -> bool:
     return inode is not None and bool(inode.names)
 
 
-def _face(path: Path, stat: Stat, read: Callable[[Path], object]) -> tuple[object, ...]:
-    """What all names of a file show; whether this node may write depends on the name."""
+def _is_alike(fs: Filesystem, names: Mapping[Path, Stat], read: Callable[[Path], object]) -> bool:
+    """Whether all names of a file show the same."""
+    # Where the first name is gone, conflicts of modes are decided for each name (docs/authority.md).
+    has_first = any(_is_first(fs, path) for path in names)
+    return len({_face(path, stat, read, has_rights=has_first) for path, stat in names.items()}) == 1
+
+
+def _is_first(fs: Filesystem, path: Path) -> bool:
+    """Whether a file began at a path: a link shows its own entry and that of the file."""
+    _, attributes = fs.working.find(path)
+    return attributes is not None and len(attributes.version) == 1
+
+
+def _face(path: Path, stat: Stat, read: Callable[[Path], object], *, has_rights: bool) -> tuple[object, ...]:
+    """What a name shows, with mode and owner or without."""
     content = read(path) if stat.links > 1 and S_ISREG(stat.mode) else b""
-    return stat.mode & ~0o222, stat.uid, stat.gid, stat.size, content
+    # Whether this node may write depends on the name.
+    rights = (stat.mode & ~0o222, stat.uid, stat.gid) if has_rights else S_IFMT(stat.mode)
+    return rights, stat.size, content
