@@ -396,12 +396,16 @@ class Author:
         return entry
 
     def _owner(self, path: Path, node: Node) -> tuple[Path, Node]:
-        """The name on which a file's changes are recorded: the one that links point to, if it lives and is ours."""
+        """The name on which a file's changes are recorded: the one that links point to, if it lives and is ours.
+
+        One that the user has removed does not live, even where another node's version shows at it.
+        """
         if node.state.link is None:
             return path, node
         for other, candidate in self._tree.names_of(path, node):
             if candidate.state.link is None and self._signer.may_write(candidate.authority):
-                return other, self._as_seen(other, candidate) or candidate
+                seen = self._as_seen(other, candidate)
+                return (path, node) if seen is None else (other, seen)
         return path, node
 
     def _relink(self, draft: Draft, path: Path, node: Node, change: Entry) -> None:

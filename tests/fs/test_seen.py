@@ -145,6 +145,7 @@ CHANGES: dict[str, Callable[[Local], object]] = {
     "mv over it": lambda here: (here.save("/d/new", b"ours"), here.fs.namespace.rename(path("/d/new"), F)),
     "rm; mkdir": lambda here: (here.fs.namespace.unlink(F), here.fs.namespace.make_directory(F, 0o755)),
     "mv f f~; echo": lambda here: (here.fs.namespace.rename(F, path("/d/f~")), here.save("/d/f", b"ours")),
+    "echo; mv": lambda here: (here.save("/d/f", b"ours"), here.fs.namespace.rename(F, path("/d/g"))),
     "exchange": lambda here: (here.save("/d/e", b"ours"), here.fs.namespace.rename(F, path("/d/e"), exchange=True)),
     "truncate": lambda here: here.fs.files.truncate(F, 2),
 }
@@ -469,6 +470,48 @@ def test_a_change_by_another_name_follows_what_was_seen(two: Two) -> None:
     two.meet()
     won = two.check_kept(theirs)
     assert two.here.load("/d/g") == two.here.load("/d/f") == (b"theirs" if won else b"ours")
+
+
+#: How a file gets another name here, by which it is written before that is published.
+NAMINGS: dict[str, Callable[[Local], object]] = {
+    "ln f g": lambda here: here.fs.namespace.make_link(path("/d/g"), F),
+    "mv h g": lambda here: here.fs.namespace.rename(path("/d/h"), path("/d/g")),
+    "mv f g": lambda here: here.fs.namespace.rename(F, path("/d/g")),
+}
+
+
+@pytest.mark.parametrize("named", NAMINGS.values(), ids=NAMINGS)
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+def test_a_change_by_a_name_that_is_new_follows_what_was_seen(
+    two: Two, named: Callable[[Local], object], killed: bool
+) -> None:
+    two.here.fs.namespace.make_link(path("/d/h"), F)
+    two.meet()
+    named(two.here)
+    two.here.save("/d/g", b"ours")
+    theirs = two.elsewhere()
+    if killed:
+        two.restart()
+    two.meet()
+    two.check_kept(theirs)
+
+
+def test_a_change_while_an_earlier_one_is_published_follows_that_by_another_name(two: Two) -> None:
+    two.here.fs.namespace.make_link(path("/d/g"), F)
+    two.here.save("/d/g", b"ours")
+
+    def late(commit: Callable[[], Applied]) -> Applied:
+        two.here.surround(None)
+        applied = commit()
+        two.here.fs.namespace.rename(path("/d/g"), path("/d/h"))
+        two.here.save("/d/h", b"ours, later")
+        return applied
+
+    two.here.surround(late)
+    two.here.fs.publisher.publish()
+    two.meet()
+    assert two.here.load(F) == two.here.load("/d/h") == b"ours, later"
+    assert two.there.survey(F).conflicts() == []
 
 
 def test_a_directory_made_elsewhere_survives_the_removal_of_the_one_that_was_seen(two: Two) -> None:

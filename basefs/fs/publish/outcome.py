@@ -81,6 +81,8 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     _enter(working, step, inode, attributes)
     if inode.content_version == step.content_version:
         inode.dirty = False
+    if step.content is not None or not inode.dirty:
+        # What was written meanwhile goes on from there.
         inode.base = attributes.content
     if inode.version != step.version:
         # It goes on being changed: what is left is published next time.

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from basefs.errors import BaseFSError
+from basefs.errors import BaseFSError, PathError
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
 from basefs.fs.staging.records import Taken, TakenInode
@@ -59,7 +59,7 @@ class Step:
         origin, home: the file of the view that it is, and where the view had it.
         leaves_home: whether that name is to be deleted.
         shown: what the view showed of it there, in case that it must be made anew.
-        seen: what each of the names showed when it was changed here.
+        seen: what paths showed when they were changed here, see `rebase`.
         version, content_version: of the inode when the step was made.
         error: why it was not published.
     """
@@ -134,7 +134,7 @@ def make_plan(working: WorkingSet, *, patient: bool = False) -> Plan:
     _uproot(working, made, gone)
     steps = [_step(working, inode, path) for inode, path in made.items()]
     times = [replace(step, do=Do.SET_TIME) for step in steps if step.do is Do.MAKE_DIRECTORY and step.exact]
-    removals = [Step(Do.DELETE, (path,), seen={path: working.overlay.seen(path)}) for path in sorted(gone)]
+    removals = [Step(Do.DELETE, (path,)) for path in sorted(gone)]
     return Plan([*steps, *times, *removals], working.journal.position, min(waits, default=None))
 
 
@@ -181,7 +181,6 @@ def _step(working: WorkingSet, inode: Inode, names: tuple[Path, ...]) -> Step:
         home=inode.home,
         leaves_home=inode.home is not None and working.overlay.get(inode.home) is None,
         shown=inode.shown,
-        seen={name: working.overlay.seen(name) for name in names},
         version=inode.version,
         content_version=inode.content_version,
     )
@@ -202,9 +201,26 @@ def taken(position: int, steps: Iterable[Step]) -> Taken:
 
 
 def rebase(working: WorkingSet, steps: Iterable[Step]) -> None:
-    """Have steps follow what earlier transactions of their plan have published."""
+    """Have steps follow what their paths showed, or what earlier transactions of their plan have made of that."""
     for step in steps:
-        step.seen = {name: working.overlay.seen(name) for name in step.names}
+        seen = {path: working.overlay.seen(path) for path in step.names}
+        if step.content is not None and step.home is not None and step.home not in seen:
+            # What is moved or linked as it is takes along what has come since; another content would replace that.
+            seen[step.home] = _opened(working, step, step.home)
+        step.seen = seen
+
+
+def _opened(working: WorkingSet, step: Step, home: Path) -> Version | None:
+    """What the home of a step showed when its content was changed; `None` for what it shows now."""
+    if working.overlay.get(home) is not MISSING:
+        return working.overlay.seen(home)
+    try:
+        now = working.replica.attributes(home).content
+    except PathError:
+        return None
+    if step.base is None or step.base == now:
+        return None
+    return step.shown.version if step.shown is not None and step.shown.content == step.base else (step.base,)
 
 
 def portions(steps: Iterable[Step], most: int = MAX_STEPS) -> Iterator[list[Step]]:
