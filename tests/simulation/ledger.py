@@ -125,9 +125,14 @@ class Ledger:
         for depth in range(len(path) + 1):
             self.removed.pop(path[:depth], None)
 
-    def has_missed(self, path: Path, at: float) -> bool:
-        """Whether what came to a name at a moment came after programs had made of it what is staged."""
-        return path in self.names and at > self._changed_at.get(path, at)
+    def has_missed(self, path: Path, at: float, content: str | None) -> bool:
+        """Whether what came to a name at a moment came after programs had made of it what is staged.
+
+        `content`: what of a file was published there, `None` for nothing: programs may have written by another name.
+        """
+        files = [name for name, thing in self.names.items() if isinstance(thing, File) and thing.closed == content]
+        names = [path] if path in self.names else files if content is not None else []
+        return any(at > self._changed_at.get(name, at) for name in names)
 
     def part(self, path: Path) -> None:
         """A name is about to lose what it has."""

@@ -35,6 +35,7 @@ from basefs.sync.session.result import Result
 from basefs.sync.session.states import Phase
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
 from basefs.tasks import is_set_within
+from basefs.view.states import Kind
 from tests.simulation.bus import SYNC_PORT, Bus, SimulatedGossip
 from tests.simulation.disk import DiskCopy, copy_disk, copy_key, cut_disk
 from tests.simulation.gate import Gate
@@ -368,14 +369,22 @@ class Node:
             # A directory moves with what is in it now.
             return
         own = {key.fingerprint for key in self.keys}
-        # A file that was saved here and removed by another node meanwhile is made again (docs/authority.md).
-        absent = {change.path for change in applied.changes if change.before is None}
+        # What is moved takes along what it shows now.
+        moved = {change.after.content for change in applied.changes if change.after is not None}
         for path, placed in self.replica.places([entry.hash for entry in applied.entries]):
-            before = self.entries.get(placed.entry.parent)
-            is_change = placed.kind is EntryKind.SUCCESSOR and placed.entry.action in (Action.WRITE, Action.DELETE)
-            if not is_change or before is None or before.fingerprint in own or path in absent:
+            entry, before = placed.entry, self.entries.get(placed.entry.parent)
+            is_change = placed.kind is EntryKind.SUCCESSOR and entry.action in (Action.WRITE, Action.DELETE)
+            if not is_change or before is None or before.fingerprint in own:
                 continue
-            if self.ledger.has_missed(path, self._taken_at.get(before.hash, float("-inf"))):
+            at = self._taken_at.get(before.hash, float("-inf"))
+            if not self.ledger.has_missed(path, at, self._contents.get(entry.hash)):
+                continue
+            # Nothing is replaced behind a removal: a file is made again there (docs/authority.md).
+            state = self.replica.state_after(before.hash)
+            is_kept = state is not None and (
+                state.kind is Kind.ABSENT or (entry.action is Action.DELETE and state.content in moved)
+            )
+            if not is_kept:
                 self.lost.append(f"{self.host} has replaced a change of {display(path)} that no program has seen")
 
     def _is_published(self, content: str) -> bool:

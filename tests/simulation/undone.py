@@ -358,6 +358,14 @@ MENDS = (
         needs="mounts",
     ),
     Mend(
+        "version of a change by a new name",
+        "fs/publish/plan.py",
+        "        step.seen = seen\n",
+        "        step.seen = {path: seen[path] for path in step.names}\n",
+        first=2848,
+        needs="mounts",
+    ),
+    Mend(
         "loses its name in portions",
         "fs/publish/plan.py",
         "        if loses:\n",
