@@ -11,7 +11,7 @@ one makes it count again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
@@ -254,11 +254,13 @@ class Reverter:
         past = self._past(path, sequence)
         if not past:
             raise NotFound(f"nothing was at {display(path)} then")
+        now = subtree(self._tree, path) if keep_new else {}
+        new = {at: node for at, node in now.items() if at not in past}
         entries: list[Entry] = []
         # Each round brings back at least one level, and the last ones hard links.
         for _ in range(5 + max((len(at) for at in past), default=0)):
             with supposed(self._store, self._tree.resolver, entries) as tree:
-                found = self._round(tree, path, past, keep_new=keep_new)
+                found = self._round(tree, path, past, new, keep_new=keep_new)
             if not found:
                 break
             entries.extend(found)
@@ -275,8 +277,10 @@ class Reverter:
         with self._store.as_of(sequence):
             return subtree(Tree(self._store, self._tree.resolver), path)
 
-    def _round(self, tree: Tree, path: Path, past: dict[Path, Node], *, keep_new: bool) -> list[Entry]:
-        """The entries that bring a tree nearer to the past."""
+    def _round(
+        self, tree: Tree, path: Path, past: dict[Path, Node], new: dict[Path, Node], *, keep_new: bool
+    ) -> list[Entry]:
+        """The entries that bring a tree nearer to the past.  `new`: what is to stay and was not there then."""
         entries: list[Entry] = []
         now = subtree(tree, path)
         restored: set[Path] = set()
@@ -292,14 +296,23 @@ class Reverter:
             if at:
                 entries.extend(self._left(tree, at, None, path))
                 entries.extend(self._removed(at, now[at].outcome))
-        return entries or self._rewinds(tree, path, past, now, keep_new=keep_new)
+        # A branch that was rewound may win a conflict that it had lost, with its end, which is a removal.
+        for at in sorted(new.keys() - now.keys(), key=len):
+            entries.extend(self._nearer(tree, path, at, None, new[at], keep_new=keep_new))
+        return entries or self._rewinds(tree, path, past, new, now, keep_new=keep_new)
 
     def _rewinds(
-        self, tree: Tree, top: Path, past: dict[Path, Node], now: dict[Path, Node], *, keep_new: bool
+        self,
+        tree: Tree,
+        top: Path,
+        past: dict[Path, Node],
+        new: dict[Path, Node],
+        now: dict[Path, Node],
+        *,
+        keep_new: bool,
     ) -> list[Entry]:
         """The entries that hard links need to show what they did, where nothing else is left to do."""
         files: dict[EntryHash, State] = {}
-        new = now.keys() - past.keys() if keep_new else set()
         for at, was in past.items():
             node = now.get(at)
             is_done = node is not None and (_alike(node.outcome, was.outcome) or (keep_new and node.is_directory))
@@ -307,7 +320,7 @@ class Reverter:
                 files.setdefault(_version(was.state), was.state)
         return [entry for file in files.values() for entry in self._rewound(tree, top, file, new)]
 
-    def _rewound(self, tree: Tree, top: Path, file: State, new: Set[Path]) -> list[Entry]:
+    def _rewound(self, tree: Tree, top: Path, file: State, new: Container[Path]) -> list[Entry]:
         """The entries that undo what has become of a file on a branch that its first name does not show.
 
         Links show it all the same: somebody wrote while the file was moved, or the first name shows the winner of a

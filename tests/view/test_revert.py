@@ -86,6 +86,15 @@ def _steps(text: str) -> list[Step]:
     ),
     8,
 )
+# A new directory is at the old path, and what was made there as well has lost against it.
+@example(
+    _steps(
+        "02000 801a7 e1900 g0000 g0000 0097b 00b10 01000 03050 200b0 6000b g000b 60370 c000a f0000 20000"
+        + " 00000" * 3
+        + " 0017a 00382 d0051 a0000"
+    ),
+    32697,
+)
 def test_a_tree_comes_back_beside_what_is_new(history: list[Step], when: int) -> None:
     with World.temporary() as world:
         for step in history:
