@@ -68,9 +68,8 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     if inode.unlinked:
         return
     lost = {path: state for path in step.names if (state := _lost(working, path)) is not None}
-    attributes = _published(working, step)
-    if (own := lost.get(step.names[0])) is not None:
-        attributes = _attributes(working, step.names[0], own)
+    own = lost.get(step.names[0])
+    attributes = _published(working, step) if own is None else _attributes(working, step.names[0], own)
     if attributes is None or attributes.origin is None:
         # Another node has already removed it again, or given its name to something else.
         if inode.version == step.version:
