@@ -375,9 +375,9 @@ MENDS = (
     ),
     Mend(
         "changes of one plan",
-        "fs/publish/plan.py",
-        "        step.seen = {name: working.overlay.seen(name) for name in step.names}\n",
-        "        pass\n",
+        "fs/publish/publisher.py",
+        "                        rebase(working, portion)\n",
+        "                        rebase(working, [] if portion[0].seen else steps)\n",
         needs="mounts",
     ),
     Mend(
