@@ -135,9 +135,11 @@ class Checks:
         for node in nodes:
             if lacking := len(everything) - len(node.entries):
                 return f"{node.host} lacks {lacking} of {len(everything)} entries"
-            missing = [hash for _, hash in node.replica.missing_blocks(100) if self._must_come(hash)]
-            if missing:
+            wanted = node.replica.missing_blocks(100)
+            if missing := [hash for _, hash in wanted if self._must_come(hash)]:
                 return f"{node.host} lacks blocks of {len(missing)} contents"
+            if not wanted and node.replica.digest().missing:
+                return f"{node.host} does not know which contents it needs"
         if len({node.replica.root_hash() for node in nodes}) > 1:
             return "root hashes differ"
         for node in self._nodes:

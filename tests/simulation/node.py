@@ -517,7 +517,9 @@ class Node:
     async def _watch(self, propagation: Propagation) -> None:
         while True:
             await asyncio.sleep(config.WATCH_SECONDS)
-            await propagation.look_again()
+            # As the daemon: what does not fit the disk costs one step (`basefs/daemon/lasting.py`).
+            with contextlib.suppress(NoSpace):
+                await propagation.look_again()
             await propagation.audit()
 
     async def _keep_durable(self, process: Process, replica: Replica) -> None:
