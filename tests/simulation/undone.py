@@ -437,7 +437,7 @@ MENDS = (
     Mend(
         "number of a hard link over a kill",
         "fs/staging/workingset.py",
-        "            inode.number = self.identities.number(inode.origin)\n",
+        "        inode.number = self.identities.number(inode.origin)\n",
         "",
         first=264,
         needs="mounts crash",
