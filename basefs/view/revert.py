@@ -11,7 +11,7 @@ one makes it count again.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
@@ -43,6 +43,23 @@ class RevertPlan:
     def deleted(self) -> int:
         """The number of paths that it removes."""
         return sum(change.after is None for change in self.changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """What the restore of a tree is to lead to.
+
+    Attributes:
+        top: the path that is restored, with everything below it.
+        past: what was there.
+        keep_new: whether what is there now and was not then stays.
+        new: what that is; empty where it does not stay.
+    """
+
+    top: Path
+    past: dict[Path, Node]
+    keep_new: bool
+    new: dict[Path, Node]
 
 
 class Reverter:
@@ -218,19 +235,9 @@ class Reverter:
         The former link shows another state where its key may no longer write at the first name.  So it does where the
         first name was removed and has come back: it follows the file as that has gone on without it.
         """
-        resolver, rewound = self._tree.resolver, self._rewound_at(_version(state))
-        first = tree.find(tree.first_name(state) or path)
-        targets = [
-            (state.link, state.shared is not None),
-            (None if first is None else tree.end_of(first), False),
-            # Follows no key that is granted at the first name only.
-            (_version(state), True),
-            (None if rewound is None else rewound.hash, state.shared is not None),
-        ]
+        resolver = self._tree.resolver
         for key in self._signer.valid(authority):
-            for target, is_moved in targets:
-                if target is None:
-                    continue
+            for target, is_moved in self._targets(tree, path, state):
                 draft, now = Draft(), self._signer.now()
                 link = key.sign(tip.hash, now, Action.LINK, tip.name, target, Extensions(is_moved=is_moved))
                 placed = self._store.place(link)
@@ -240,6 +247,18 @@ class Reverter:
                     draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
                     return draft.entries
         return []
+
+    def _targets(self, tree: Tree, path: Path, state: State) -> Iterator[tuple[EntryHash, bool]]:
+        """The entries by which a link may show a state again, and whether with the mark of a move."""
+        is_moved = state.shared is not None
+        if state.link is not None:
+            yield state.link, is_moved
+        if (first := tree.find(tree.first_name(state) or path)) is not None:
+            yield tree.end_of(first), False
+        # Follows no key that is granted at the first name only.
+        yield _version(state), True
+        if (rewound := self._rewound_at(_version(state))) is not None:
+            yield rewound.hash, is_moved
 
     def tree(self, path: Path, sequence: int, *, keep_new: bool = False) -> Draft:
         """Restore a path and everything below it to the moment at which an entry had just arrived here.
@@ -255,12 +274,12 @@ class Reverter:
         if not past:
             raise NotFound(f"nothing was at {display(path)} then")
         now = subtree(self._tree, path) if keep_new else {}
-        new = {at: node for at, node in now.items() if at not in past}
+        goal = _Goal(path, past, keep_new, {at: node for at, node in now.items() if at not in past})
         entries: list[Entry] = []
         # Each round brings back at least one level, and the last ones hard links.
         for _ in range(5 + max((len(at) for at in past), default=0)):
             with supposed(self._store, self._tree.resolver, entries) as tree:
-                found = self._round(tree, path, past, new, keep_new=keep_new)
+                found = self._round(tree, goal)
             if not found:
                 break
             entries.extend(found)
@@ -277,55 +296,44 @@ class Reverter:
         with self._store.as_of(sequence):
             return subtree(Tree(self._store, self._tree.resolver), path)
 
-    def _round(
-        self, tree: Tree, path: Path, past: dict[Path, Node], new: dict[Path, Node], *, keep_new: bool
-    ) -> list[Entry]:
-        """The entries that bring a tree nearer to the past.  `new`: what is to stay and was not there then."""
+    def _round(self, tree: Tree, goal: _Goal) -> list[Entry]:
+        """The entries that bring a tree nearer to the goal."""
         entries: list[Entry] = []
-        now = subtree(tree, path)
+        past, now = goal.past, subtree(tree, goal.top)
         restored: set[Path] = set()
         # What a hard link shows is known once the first name of its file is back.
         for at in sorted(past, key=lambda at: (past[at].state.link is not None, len(at), at)):
             was = past[at]
             if was.state.link is None or tree.first_name(was.state) not in restored:
-                found = self._nearer(tree, path, at, now.get(at), was, keep_new=keep_new)
+                found = self._nearer(tree, goal, at, now.get(at), was)
                 if found:
                     restored.add(at)
                     entries.extend(found)
-        for at in () if keep_new else sorted(now.keys() - past.keys(), key=len, reverse=True):
+        for at in () if goal.keep_new else sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
-                entries.extend(self._left(tree, at, None, path))
+                entries.extend(self._left(tree, at, None, goal.top))
                 entries.extend(self._removed(at, now[at].outcome))
         # A branch that was rewound may win a conflict that it had lost, with its end, which is a removal.
-        for at in sorted(new.keys() - now.keys(), key=len):
-            entries.extend(self._nearer(tree, path, at, None, new[at], keep_new=keep_new))
-        return entries or self._rewinds(tree, path, past, new, now, keep_new=keep_new)
+        for at in sorted(goal.new.keys() - now.keys(), key=len):
+            entries.extend(self._nearer(tree, goal, at, None, goal.new[at]))
+        return entries or self._rewinds(tree, goal, now)
 
-    def _rewinds(
-        self,
-        tree: Tree,
-        top: Path,
-        past: dict[Path, Node],
-        new: dict[Path, Node],
-        now: dict[Path, Node],
-        *,
-        keep_new: bool,
-    ) -> list[Entry]:
+    def _rewinds(self, tree: Tree, goal: _Goal, now: dict[Path, Node]) -> list[Entry]:
         """The entries that hard links need to show what they did, where nothing else is left to do."""
         files: dict[EntryHash, State] = {}
-        for at, was in past.items():
+        for at, was in goal.past.items():
             node = now.get(at)
-            is_done = node is not None and (_alike(node.outcome, was.outcome) or (keep_new and node.is_directory))
+            is_done = node is not None and (_alike(node.outcome, was.outcome) or (goal.keep_new and node.is_directory))
             if was.state.link is not None and not is_done and tree.find(at[:-1]) is not None:
                 files.setdefault(_version(was.state), was.state)
-        return [entry for file in files.values() for entry in self._rewound(tree, top, file, new)]
+        return [entry for file in files.values() for entry in self._rewound(tree, goal, file)]
 
-    def _rewound(self, tree: Tree, top: Path, file: State, new: Container[Path]) -> list[Entry]:
+    def _rewound(self, tree: Tree, goal: _Goal, file: State) -> list[Entry]:
         """The entries that undo what has become of a file on a branch that its first name does not show.
 
         Links show it all the same: somebody wrote while the file was moved, or the first name shows the winner of a
-        conflict.  The file is removed at the end of the branch, so that the first name stays what it is.  Of a first
-        name that shows it and is `new`, which is kept, the file goes back with the others.
+        conflict.  The file is removed at the end of the branch, so that the first name stays what it is.  Where the
+        first name shows the branch, and is new and stays, the file is not removed, and goes back under all its names.
         """
         resolver, version = self._tree.resolver, _version(file)
         end, rewound = self._store.get(resolver.linked_end(version)), self._rewound_at(version)
@@ -334,7 +342,7 @@ class Reverter:
         path = self._store.paths.path_of(end.path_id)
         above, shown = tree.find(path[:-1]), tree.find(path)
         is_shown = shown is not None and tree.end_of(shown) == end.entry.hash
-        if path[: len(top)] != top or above is None or (is_shown and path not in new):
+        if path[: len(goal.top)] != goal.top or above is None or (is_shown and path not in goal.new):
             return []
         directory = above.outcome.as_directory(len(path))
         outcome = resolver.past(self._store.entries_at(end.path_id), directory, [end.entry.hash])
@@ -349,30 +357,30 @@ class Reverter:
     def _rewound_at(self, version: EntryHash) -> Entry | None:
         """The last revert to a version of a file at its first name."""
         placed = self._store.get(version)
-        found = [] if placed is None else [each.entry for each in self._store.entries_at(placed.path_id)]
-        return next((each for each in reversed(found) if (each.action, each.content) == (Action.REVERT, version)), None)
+        for each in [] if placed is None else reversed(self._store.entries_at(placed.path_id)):
+            if (each.entry.action, each.entry.content) == (Action.REVERT, version):
+                return each.entry
+        return None
 
-    def _nearer(
-        self, tree: Tree, top: Path, path: Path, node: Node | None, was: Node, *, keep_new: bool
-    ) -> list[Entry]:
-        """The entries that bring one path nearer to what it was; `top`: that with all below it is restored."""
+    def _nearer(self, tree: Tree, goal: _Goal, path: Path, node: Node | None, was: Node) -> list[Entry]:
+        """The entries that bring one path nearer to what it was."""
         if node is not None and _alike(node.outcome, was.outcome):
             return []
-        if node is not None and keep_new and (node.is_directory or was.is_directory):
+        if node is not None and goal.keep_new and (node.is_directory or was.is_directory):
             both = node.is_directory and was.is_directory
             return self._joined(tree, path, node.outcome, was.outcome) if both else []
         if node is not None and (not path or _is_merged_again(node.outcome, was.outcome)):
             return self._modes(path, node.outcome, was.state)
         above = tree.find(path[:-1])
         if above is None or not above.is_directory:
-            if path == top:
+            if path == goal.top:
                 raise NotFound(f"{display(path[:-1])} does not exist: revert that first")
             return []
         outcome = tree.absent(above, path[-1]) if node is None else node.outcome
         if outcome is None:
             return self._behind(tree, path, was.outcome.tips, was.state)
         back = self._back(tree, path, outcome, was.outcome)
-        return [*self._left(tree, path, was.state, top), *back] if back else []
+        return [*self._left(tree, path, was.state, goal.top), *back] if back else []
 
     def _back(self, tree: Tree, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
         """The reverts that restore a path.
