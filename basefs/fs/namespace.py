@@ -239,6 +239,7 @@ class Namespace:
             working.follow_names(target, other)
         for held in filter(None, (inode, other)):
             held.handles -= 1
+            working.leave_home(held)
             working.forget_idle(held)
         if other is not None and other.home is not None and not (exchange or other.unlinked or other.names):
             # It has lost a name and goes on under another one.

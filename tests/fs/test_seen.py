@@ -599,3 +599,37 @@ def test_a_journal_that_is_older_than_the_log_is_in_no_conflict_with_it(two: Two
     two.meet()
     assert two.here.load(F) == b"anew"
     assert two.there.survey(F).conflicts() == []
+
+
+def test_a_file_that_was_moved_where_another_node_had_removed_it_is_none_that_a_revert_brings_back(two: Two) -> None:
+    """Otherwise what is written under the new name would go to the old one, too."""
+    kept = two.there.attributes(F).entry
+    handle = two.here.open_writer("/d/f")
+    two.here.close(handle)
+    two.remove_elsewhere()
+    two.here.fs.namespace.rename(F, path("/d/f~"))
+    two.there.commit(lambda author: author.reverter.path(F, kept))
+    two.deliver(two.there, two.here.replica)
+    two.here.save("/d/f~", b"ours")
+    two.meet()
+    assert two.shown() == {b"f": b"first", b"f~": b"ours"}
+    assert not confused(two.here.fs, two.here.load)
+
+
+def test_an_open_file_without_names_is_none_that_a_revert_brings_back(two: Two) -> None:
+    """Somebody else had removed it, and its name was another file's before that went, too."""
+    kept = two.there.attributes(F).entry
+    handle = two.here.fs.files.open(F, os.O_RDWR)
+    two.remove_elsewhere()
+    two.here.save("/d/f", b"anew")
+    two.here.fs.namespace.rename(F, path("/d/g"))
+    assert two.here.fs.metadata.stat_inode(two.here.fs.files.inode_of(handle)).links == 0
+    two.meet()
+    two.there.commit(lambda author: author.reverter.path(F, kept))
+    two.deliver(two.there, two.here.replica)
+    assert two.here.fs.metadata.stat(F).links == 1
+    two.here.fs.files.write(handle, b"nowhere", 0)
+    two.here.close(handle)
+    two.meet()
+    assert two.shown() == {b"f": b"first", b"g": b"anew"}
+    assert not confused(two.here.fs, two.here.load)

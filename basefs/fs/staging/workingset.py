@@ -617,7 +617,7 @@ class WorkingSet:
             if left:
                 stale.home = min(left)
             else:
-                stale.unlinked = True
+                self._part(stale)
 
     def find_home(self, inode: Inode) -> bool:
         """Whether the view still has a name of this inode, and moves the home there."""
@@ -629,6 +629,18 @@ class WorkingSet:
         if others:
             self._move_home(inode, min(others))
         return bool(others)
+
+    def leave_home(self, inode: Inode) -> None:
+        """An inode has got another name.  If the view has it nowhere any more, it is a file of its own from now on.
+
+        Otherwise a revert that brings back what another node has removed would make that a name of this file.  Raises
+        `NoSpace`, `StoreError`.
+        """
+        if inode.origin is None or inode.home is None or not inode.names:
+            return
+        is_told = inode.home in inode.names or self.overlay.get(inode.home) is None
+        if not is_told and not self.replica.names_from(inode.origin):
+            self.uproot(inode)
 
     def _has_home(self, inode: Inode, home: Path) -> bool:
         """Whether the view has an inode at this path: another node may have removed it."""
