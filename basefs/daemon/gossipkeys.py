@@ -145,10 +145,20 @@ class GossipKeys:
     """Exchanges the key with members over TLS.  Used in the event loop."""
 
     def __init__(
-        self, key: KeptKey, replica: Replica, gossip: Gossip, membership: Membership, rng: random.Random = SYSTEM
+        self,
+        key: KeptKey,
+        replica: Replica,
+        gossip: Gossip,
+        membership: Membership,
+        compare: Callable[[Address], object],
+        rng: random.Random = SYSTEM,
     ) -> None:
-        """`key`: that gossip begins with; `rng`: for all that is left to chance, keys included."""
+        """`key`: that gossip begins with; `rng`: for all that is left to chance, keys included.
+
+        `compare`: is called with members that gossip does not reach and that answer, to compare the logs.
+        """
         self._kept = key
+        self._compare = compare
         self._replica = replica
         self._gossip = gossip
         self._membership = membership
@@ -214,7 +224,9 @@ class GossipKeys:
             await self._renew_if_due()
             lost = self._lost()
             for address in self._rng.sample(lost, min(len(lost), 3)):
-                await self._meet(address)
+                if await self._meet(address):
+                    # Whose gossip key counts follows from the log, so with other logs both may keep their own for ever.
+                    self._compare(address)
             await self._warn_if_due(lost)
 
         # At random, so that one member makes the key and the others take it.

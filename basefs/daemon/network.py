@@ -90,7 +90,9 @@ class Network:
         shared = SessionContext(room=replica.room)
         self._keys: GossipKeys | None = None
         if key is not None and membership is not None:
-            self._keys = GossipKeys(key, replica, self.gossip, membership)
+            self._keys = GossipKeys(
+                key, replica, self.gossip, membership, lambda address: self._propagation.compare(address)
+            )
             shared = replace(shared, credentials=membership.credentials, keys=self._keys.exchange)
         self.sync = SyncService(
             replica,

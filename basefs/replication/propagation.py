@@ -193,6 +193,10 @@ class Propagation:
         if self._gossips:
             self._announcer.announce()
 
+    def compare(self, member: Address) -> None:
+        """Sync with a member that gossip does not reach."""
+        self._puller.request(member, "gossip does not reach it")
+
     # -- coming in ----------------------------------------------------------------------------------------------------
 
     def on_event(self, event: GossipEvent) -> None:

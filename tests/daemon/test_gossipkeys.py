@@ -15,6 +15,7 @@ import pytest
 from basefs.daemon.gossipkeys import GossipKeys, KeptKey, SentKey, SignedKey
 from basefs.daemon.membership import Membership
 from basefs.errors import NotPermitted, StoreError
+from basefs.gossip.events import Address
 from basefs.gossip.key import GossipKey
 from basefs.gossip.members import Peer
 from basefs.log.entries import Entry
@@ -64,7 +65,7 @@ def keys_of(replica: Replica, key: SignedKey | None = None) -> tuple[GossipKeys,
     gossip, membership = Gossiping(), Membership(replica)
     started: Any = gossip
     kept = KeptKey(key or made_by(replica, ROOT_KEY, 1))
-    return GossipKeys(kept, replica, started, membership), gossip, membership
+    return GossipKeys(kept, replica, started, membership, lambda _: None), gossip, membership
 
 
 def exchange(keys: GossipKeys, member: SigningKey, theirs: SignedKey) -> SignedKey:
@@ -144,7 +145,9 @@ class Run:
         """It goes on with what is on its disk."""
         self.gossip, self.membership = Gossiping(), Membership(replica)
         started: Any = self.gossip
-        self.keys = GossipKeys(KeptKey.load(replica.directory), replica, started, self.membership)
+        self.compared: list[Address] = []
+        kept = KeptKey.load(replica.directory)
+        self.keys = GossipKeys(kept, replica, started, self.membership, self.compared.append)
 
     def lets_in(self, member: SigningKey) -> bool:
         """Whether this key is a member's, as far as the node has heard."""
@@ -245,6 +248,30 @@ def test_a_key_that_a_member_gave_away_before_it_heard_of_a_revoke_is_changed_by
     asyncio.run(main())
     assert generation(replica) == 3
     assert KeptKey.load(replica.directory).known_to == replica.members()
+    other.close()
+
+
+def test_logs_are_compared_with_a_member_that_gossip_does_not_reach(replica: Replica, tmp_path: Path) -> None:
+    """Each may have a gossip key whose maker counts in its own log alone, and then neither takes the other one's."""
+    other = copy_replica(replica, tmp_path / "web", [WEB])
+    KeptKey(made_by(replica, ROOT_KEY)).save(replica.directory)
+    KeptKey(made_by(other, WEB)).save(other.directory)
+
+    async def main() -> None:
+        here, web = Run(replica), Run(other)
+        shared = SessionContext(credentials=here.membership.credentials, keys=here.keys.exchange)
+        node = Syncing(MemoryLog(bytes(28)), shared=shared)
+        async with running(node):
+            away, alive = Peer("away", HOST, 0, node.port, "failed"), Peer("alive", HOST, 0, node.port + 1, "alive")
+            web.gossip.expected = [away, alive]
+
+            async def has_compared() -> bool:
+                return bool(web.compared)
+
+            await asyncio.gather(here.until(has_compared), web.until(has_compared))
+            assert set(web.compared) == {away.sync_address}
+
+    asyncio.run(main())
     other.close()
 
 

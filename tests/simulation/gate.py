@@ -11,6 +11,7 @@ from typing import Any, cast
 from basefs.daemon.adoption import keep_adopting
 from basefs.daemon.gossipkeys import GossipKeys, KeptKey, SignedKey
 from basefs.daemon.membership import Membership
+from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
@@ -23,12 +24,18 @@ class Gate:
     """The door of one process."""
 
     def __init__(
-        self, replica: Replica, gossip: SimulatedGossip, clock: Callable[[], float], rng: random.Random
+        self,
+        replica: Replica,
+        gossip: SimulatedGossip,
+        clock: Callable[[], float],
+        rng: random.Random,
+        compare: Callable[[Address], object],
     ) -> None:
+        """`compare`: as that of `GossipKeys`."""
         self.membership = Membership(replica)
         kept = KeptKey.load(replica.directory)
         gossip.key = kept.signed.key.as_serf()
-        self._keys = GossipKeys(kept, replica, cast(Gossip, gossip), self.membership, rng)
+        self._keys = GossipKeys(kept, replica, cast(Gossip, gossip), self.membership, compare, rng)
         self._replica, self._clock = replica, clock
 
     def close_to_others(self, shared: SessionContext) -> SessionContext:

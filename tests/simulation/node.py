@@ -249,7 +249,9 @@ class Node:
         again = self._lacking(replica) - self._lacked if self._lacked is not None else ()
         assert not again, f"{self.host} has lost {len(again)} blocks by being killed"
         gossip = SimulatedGossip(self._bus, self.host, hosts)
-        gate = Gate(replica, gossip, self.clock, rng) if self._traits.is_closed else None
+        gate = None
+        if self._traits.is_closed:
+            gate = Gate(replica, gossip, self.clock, rng, lambda address: propagation.compare(address))
         requests = RequestTable(rng.random)
         self.shared = SessionContext(limits=self._tuning.limits, requests=requests, room=room, rng=rng)
         if gate is not None:
