@@ -33,6 +33,7 @@ class File:
         is_lost: whether it has no name any more.
         is_new: whether a program has made it here.
         home: the name under which it was found.
+        found_at: when that was.
         handles, writers: open ones, and those that may write.
         hidden: what libfuse calls it, since it was open when it lost its name.
         over: what the name was, as long as nothing was closed: a crash leaves that.
@@ -45,6 +46,7 @@ class File:
     is_lost: bool = False
     is_new: bool = False
     home: Path = ()
+    found_at: float = 0.0
     handles: int = 0
     writers: int = 0
     hidden: Path | None = None
@@ -72,6 +74,8 @@ class Ledger:
         self.names: dict[Path, Thing] = {}
         #: When that was.
         self._changed_at: dict[Path, float] = {}
+        #: When programs have made a new file at a path, the last time.
+        self._made_at: dict[Path, float] = {}
         #: Names that were removed, and since when nothing was made of them, or below.
         self.removed: dict[Path, float] = {}
         #: Names that show what others have made since programs removed them.
@@ -85,6 +89,16 @@ class Ledger:
         self.before: dict[Path, Thing] | None = None
 
     # -- what programs do ---------------------------------------------------------------------------------------------
+
+    def found(self, path: Path) -> File:
+        """A file of which nothing is known yet."""
+        return File(home=path, found_at=self._time())
+
+    def made(self, path: Path, file: File) -> None:
+        """A program has made a new file."""
+        file.is_new = True
+        self._made_at[path] = self._time()
+        self.put(path, file)
 
     def put(self, path: Path, thing: Thing) -> None:
         """A name was given to something, or a file under this name was closed."""
@@ -102,8 +116,8 @@ class Ledger:
         if file.is_lost or self.paths(file):
             return
         other = self.names.get(file.home)
-        if isinstance(other, File) and other.is_new:
-            # Another node has removed this one, and a program has made another one in its place.
+        if isinstance(other, File) and (other.is_new or self._made_at.get(file.home, -1.0) > file.found_at):
+            # Another node has removed this one, and a program has made another one in its place, maybe long ago.
             file.is_lost = True
             return
         for path in self.paths(other) if isinstance(other, File) else [file.home]:

@@ -157,8 +157,7 @@ class Program:
             opened.append(self._opened(path, handle))
             over = self._ledger.names.get(path)
             opened[0].over = over if isinstance(over, Other) else None
-            opened[0].is_new = True
-            self._ledger.put(path, opened[0])
+            self._ledger.made(path, opened[0])
 
         return self._call(lambda: self._fs.files.create(path, mode), done), opened[0]
 
