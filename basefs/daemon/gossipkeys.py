@@ -16,7 +16,7 @@ import asyncio
 import base64
 import logging
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,8 +44,8 @@ KEY_FILE = "gossip.key"
 _DOMAIN = b"basefs gossip key v1\x00"
 #: Seconds between two questions to members that gossip does not reach: perhaps one of both has an older key.
 _ASK_SECONDS = 5.0
-#: Members that are told at once.
-_TOLD_AT_ONCE = 16
+#: Members that are told at once, and seconds after which one that does not answer gives its place to the next.
+_TOLD_AT_ONCE, _TELL_SECONDS = 16, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,21 +220,26 @@ class GossipKeys:
     async def watch(self) -> None:
         """Ask members that gossip does not reach, and make a new key where one is due, for ever."""
 
-        async def exchange() -> None:
-            await self._renew_if_due()
-            lost = self._lost()
-            for address in self._rng.sample(lost, min(len(lost), 3)):
-                if await self._meet(address):
-                    # Whose gossip key counts follows from the log, so with other logs both may keep their own for ever.
-                    self._compare(address)
-            await self._warn_if_due(lost)
+        async def pause() -> None:
+            # At random, so that one member makes the key and the others take it.
+            await asyncio.sleep(self._rng.uniform(0.5, 1.0) * _ASK_SECONDS)
 
-        # At random, so that one member makes the key and the others take it.
-        await repeat(
-            "exchange or keep the gossip key",
-            exchange,
-            lambda: asyncio.sleep(self._rng.uniform(0.5, 1.0) * _ASK_SECONDS),
+        # Beside each other: members that do not answer must not keep the key from who was expelled for long.
+        await asyncio.gather(
+            repeat("keep the gossip key", self._keep_secret, pause),
+            repeat("exchange the gossip key", self._ask_lost, pause),
         )
+
+    async def _keep_secret(self) -> None:
+        await self._renew_if_due()
+        await self._warn_if_due()
+
+    async def _ask_lost(self) -> None:
+        lost = self._lost()
+        for address in self._rng.sample(lost, min(len(lost), 3)):
+            if await self._meet(address):
+                # Whose gossip key counts follows from the log, so with other logs both may keep their own for ever.
+                self._compare(address)
 
     def _has_leaked(self) -> bool:
         """Whether somebody may have the key who takes no part in gossip: the key of a member was revoked."""
@@ -258,7 +263,7 @@ class GossipKeys:
         if self._is_due(makers) and signer is not None:
             await self._make(signer)
 
-    async def _warn_if_due(self, lost: Collection[Address]) -> None:
+    async def _warn_if_due(self) -> None:
         """Tell some members that the key has leaked: one of them may make another one.  Raises OSError."""
         now = asyncio.get_running_loop().time()
         if not self._has_leaked():
@@ -267,7 +272,7 @@ class GossipKeys:
             # Maybe nobody makes another one.
             self._warns_at, self._pause = now + self._pause, min(2 * self._pause, 300.0)
             others = [peer.sync_address for peer in self._gossip.expected]
-            await self._tell(self._rng.sample(others, min(len(others), _TOLD_AT_ONCE)), lost)
+            await self._tell(self._rng.sample(others, min(len(others), _TOLD_AT_ONCE)))
 
     async def renew(self) -> RenewedGossipKey:
         """Make a new key now.
@@ -296,19 +301,16 @@ class GossipKeys:
         Those that do not answer ask once they are back.
         """
         new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity, self._rng)
-        # Looked up now: with the new key the agent starts again, and lists nobody for a moment.
-        lost = set(self._lost())
         await self._take(SentKey(new).encode(), lambda: True)
-        return await self._tell([peer.sync_address for peer in self._gossip.expected], lost)
+        return await self._tell([peer.sync_address for peer in self._gossip.expected])
 
-    async def _tell(self, addresses: Sequence[Address], lost: Collection[Address]) -> list[bool]:
+    async def _tell(self, addresses: Sequence[Address]) -> list[bool]:
         """Exchange the key with members, some at a time; returns which of them have answered.  Raises OSError."""
         places = asyncio.Semaphore(_TOLD_AT_ONCE)
 
         async def tell(address: Address) -> bool:
             async with places:
-                # One that gossip has lost is switched off, as a rule, and a person waits for the command.
-                return await self._meet(address, 2.0 if address in lost else None)
+                return await self._meet(address, _TELL_SECONDS)
 
         return list(await asyncio.gather(*map(tell, addresses)))
 
