@@ -361,9 +361,21 @@ class Node:
                 self.ledger.remade.discard(change.path)
             elif change.before != change.after and change.entry is not None and change.entry.hash not in made:
                 self.ledger.remade.add(change.path)
+        removed = [entry.hash for entry in applied.entries if applied.local and entry.action is Action.DELETE]
+        # A removal may have lost against a change of another node.
+        self.ledger.remade |= {
+            path for path, _ in self.replica.places(removed) if self._entry_at(path) not in {None, *made}
+        }
         for path, placed in self.replica.places(made):
             if path not in self.ledger.remade:
                 self._made_at[placed.entry.hash] = self._loop.time()
+
+    def _entry_at(self, path: Names) -> bytes | None:
+        """What the view shows at a path."""
+        try:
+            return self.replica.attributes(path).entry
+        except PathError:
+            return None
 
     def _look_at_replaced(self, applied: Applied) -> None:
         """What is published follows what its program has seen, and nothing that has come since."""
@@ -466,10 +478,8 @@ class Node:
         """Names that programs have removed and this node has made again."""
         found: list[Names] = []
         for path, since in self.ledger.removed.items():
-            with contextlib.suppress(PathError):
-                if path not in self.mount.names():
-                    shown = self.replica.attributes(path).entry
-                    found += [path] * (self._made_at.get(shown, since) > since)
+            if path not in self.mount.names() and (shown := self._entry_at(path)) is not None:
+                found += [path] * (self._made_at.get(shown, since) > since)
         return found
 
     def doubled(self) -> list[str]:

@@ -359,8 +359,13 @@ class Program:
 
     async def _link(self) -> str:
         target, path = self._rng.sample(FILES, 2)
-        file = self._file(target)
-        self._call(lambda: self._fs.namespace.make_link(path, target), lambda _: self._ledger.put(path, file))
+        self._file(target)
+
+        def done(_: None) -> None:
+            # As it is known by now, so that whoever opens it by its other name has the same.
+            self._ledger.put(path, self._file(target))
+
+        self._call(lambda: self._fs.namespace.make_link(path, target), done)
         return f"linked {display(path)} to {display(target)}"
 
     async def _unlink(self) -> str:
