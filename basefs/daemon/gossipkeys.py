@@ -4,9 +4,9 @@ Any member passes the key on, and only those with a key that is valid at `/` mak
 reader nor the holder of one directory can set the key of all, and a key that was signed by somebody who has been
 revoked since gives way to any other one.
 
-A new one is due where its maker's key is valid at `/` no longer, since newcomers do not take such a key, and where it
-has leaked.  That follows from two facts, in whatever order they are written: the members that may have the key, which
-its file names before they are given it, and the members of the log.  A member that had not received a revoke yet may
+A new key is due in two cases.  Its maker's key is no longer valid at `/`: newcomers do not take it.  Or it has leaked,
+which follows from two facts, in whatever order they are written: the members that may have the key, which its file
+names before they are given it, and the members of the log.  A member that had not received a revoke yet may
 have given the new key to the revoked machine: where it makes none itself, it tells those that do.
 """
 
@@ -218,7 +218,7 @@ class GossipKeys:
         self._kept = kept
 
     async def watch(self) -> None:
-        """Ask members that gossip does not reach, and make a new key where one is due, for ever."""
+        """Exchange keys with members that gossip does not reach, and make a new key where one is due, for ever."""
 
         async def pause() -> None:
             # At random, so that one member makes the key and the others take it.
@@ -238,7 +238,7 @@ class GossipKeys:
         lost = self._lost()
         for address in self._rng.sample(lost, min(len(lost), 3)):
             if await self._meet(address):
-                # Whose gossip key counts follows from the log, so with other logs both may keep their own for ever.
+                # Whose key counts follows from the log: while the logs differ, both may keep their own key for ever.
                 self._compare(address)
 
     def _has_leaked(self) -> bool:
@@ -247,13 +247,14 @@ class GossipKeys:
 
     def _is_due(self, makers: frozenset[bytes]) -> bool:
         signed = self._kept.signed
-        # A node that has none yet is given one.
+        # Generation 0 stands for none: such a node is given a key, and makes none.
         is_orphaned = signed.key.generation > 0 and not signed.is_valid(self._replica.identity, makers)
         return is_orphaned or self._has_leaked() or self._reported == signed.key
 
     async def _renew_if_due(self) -> None:
         """Raises OSError; it is tried again then."""
-        if not self._is_due(self._membership.tops):
+        # As of the last look at the members, which costs nothing; asked anew before a key is made.
+        if not self._is_due(self._membership.root_keys):
             return
         # The first member to make a new key spares the others.
         await asyncio.sleep(self._rng.uniform(0.0, 5.0))
@@ -315,7 +316,7 @@ class GossipKeys:
         return list(await asyncio.gather(*map(tell, addresses)))
 
     def _lost(self) -> Sequence[Address]:
-        expected = self._gossip.expected
+        expected = [peer for peer in self._gossip.expected if not peer.leaves]
         lost = [peer.sync_address for peer in expected if peer.status != "alive"]
         return lost if len(lost) < len(expected) else [*lost, *self._named()]
 

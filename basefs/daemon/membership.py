@@ -36,9 +36,9 @@ class Membership:
         return (self.credentials.trusted or frozenset()) - self._found.invited
 
     @property
-    def tops(self) -> frozenset[bytes]:
+    def root_keys(self) -> frozenset[bytes]:
         """The members whose keys are valid at `/`."""
-        return self._found.tops
+        return self._found.root_keys
 
     def _own(self, members: frozenset[bytes]) -> SigningKey:
         """The first key of this node that is a member; otherwise the first one, which may be granted later."""

@@ -184,7 +184,7 @@ class Client:
         await self.call("event", {"Name": name, "Payload": payload, "Coalesce": False})
 
     async def members(self) -> list[Member]:
-        """All members that the agent knows, this node included, sorted by name."""
+        """All members that the agent knows, this node included, sorted by name so that lists can be compared."""
         reply = await self.call("members")
         return sorted(map(parse_member, reply.get("Members") or []), key=lambda member: member.name)
 

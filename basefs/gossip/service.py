@@ -483,7 +483,7 @@ class Gossip:
         """Read the members after each event, and again until they are settled, since Serf does not tell all.
 
         It tells nothing when a member begins to leave.  And it collects events for up to 3 s, and tells nothing of a
-        member that is then what it was told to be before (hashicorp/serf, serf/coalesce_member.go): of one that left
+        member whose state is then the one that it told last (hashicorp/serf, serf/coalesce_member.go): of one that left
         and came back at once, a list that was read in between would say for ever that it has left.
         """
         settled_at = 0.0

@@ -34,7 +34,12 @@ UNASKED = 20
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("entry", metavar="[HASH]", required=False)
 @click.option("--at", "moment", metavar="TIME|HASH", help="Restore the path and all below it, as this node had them.")
-@click.option("-k", "--keep-new", is_flag=True, help="With --at: delete nothing.")
+@click.option(
+    "-k",
+    "--keep-new",
+    is_flag=True,
+    help="With --at: delete nothing; a newer name of a restored file goes back with it.",
+)
 @click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help=f"Do not ask before deleting more than {UNASKED} paths.")
 @json_option

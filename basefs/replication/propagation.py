@@ -193,10 +193,6 @@ class Propagation:
         if self._gossips:
             self._announcer.announce()
 
-    def compare(self, member: Address) -> None:
-        """Sync with a member that gossip does not reach."""
-        self._puller.request(member, "gossip does not reach it")
-
     # -- coming in ----------------------------------------------------------------------------------------------------
 
     def on_event(self, event: GossipEvent) -> None:
@@ -247,6 +243,10 @@ class Propagation:
     def on_progress(self, address: tuple[str, int], phase: Phase) -> None:
         """Something has come in a session that this node opened, if only that it has to wait."""
         self._puller.progress(address, phase)
+
+    def compare(self, member: Address) -> None:
+        """Sync with a member that gossip does not reach, and that has just proved its key at this address."""
+        self._puller.request(member, "gossip does not reach it")
 
     def _pull_blocks(self, origin: Address | None) -> None:
         # The log is closed while Serf leaves.

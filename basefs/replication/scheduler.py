@@ -2,7 +2,7 @@
 
 Six reasons lead to a session, and all of them share one queue, one table of what is running, and one limit:
 
-    NEWS        gossip, a join or a content that stopped points to a peer, or to any
+    NEWS        gossip, a join or a content that stopped points to a peer, or to any; or gossip does not reach a member
     GAP         a neighbour advertises a log that differs, and nothing has come by the push session
     CONTENT     blocks are missing that no session brings: other peers may have them
     PERIODIC    one random peer every few seconds, the longest unmet first (paper, section 3.2.2)

@@ -40,7 +40,7 @@ class Members:
         return frozenset(self.let_in)
 
     @property
-    def tops(self) -> frozenset[bytes]:
+    def root_keys(self) -> frozenset[bytes]:
         """Those that are valid at `/`."""
         return frozenset(key for key, sponsors in self.let_in.items() if not sponsors)
 

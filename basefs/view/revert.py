@@ -52,7 +52,7 @@ class _Goal:
     Attributes:
         top: the path that is restored, with everything below it.
         past: what was there.
-        keep_new: whether what is there now and was not then stays.
+        keep_new: whether nothing is removed that is there now and was not then.
         new: what that is; empty where it does not stay.
     """
 
@@ -257,7 +257,7 @@ class Reverter:
             yield tree.end_of(first), False
         # Follows no key that is granted at the first name only.
         yield _version(state), True
-        if (rewound := self._rewound_at(_version(state))) is not None:
+        if (rewound := self._last_revert_to(_version(state))) is not None:
             yield rewound.hash, is_moved
 
     def tree(self, path: Path, sequence: int, *, keep_new: bool = False) -> Draft:
@@ -266,7 +266,8 @@ class Reverter:
         Args:
             path: a directory, now or then; or any other path.
             sequence: number of the entry in the order of arrival on this node.
-            keep_new: leave what is there now and was not then, also where something else was in its place.
+            keep_new: remove nothing that is there now and was not then, also where something else was in its place.  A
+                new path that is the first name of a file which goes back goes back with it.
 
         Raises `NotFound` if nothing was there, and `PermissionDenied` if any of it cannot be brought back.
         """
@@ -313,12 +314,12 @@ class Reverter:
             if at:
                 entries.extend(self._left(tree, at, None, goal.top))
                 entries.extend(self._removed(at, now[at].outcome))
-        # A branch that was rewound may win a conflict that it had lost, with its end, which is a removal.
+        # A rewound branch ends with a removal, and may now win a conflict that it had lost: what is new comes back.
         for at in sorted(goal.new.keys() - now.keys(), key=len):
             entries.extend(self._nearer(tree, goal, at, None, goal.new[at]))
-        return entries or self._rewinds(tree, goal, now)
+        return entries or self._rewind_links(tree, goal, now)
 
-    def _rewinds(self, tree: Tree, goal: _Goal, now: dict[Path, Node]) -> list[Entry]:
+    def _rewind_links(self, tree: Tree, goal: _Goal, now: dict[Path, Node]) -> list[Entry]:
         """The entries that hard links need to show what they did, where nothing else is left to do."""
         files: dict[EntryHash, State] = {}
         for at, was in goal.past.items():
@@ -326,18 +327,19 @@ class Reverter:
             is_done = node is not None and (_alike(node.outcome, was.outcome) or (goal.keep_new and node.is_directory))
             if was.state.link is not None and not is_done and tree.find(at[:-1]) is not None:
                 files.setdefault(_version(was.state), was.state)
-        return [entry for file in files.values() for entry in self._rewound(tree, goal, file)]
+        return [entry for file in files.values() for entry in self._rewind(tree, goal, file)]
 
-    def _rewound(self, tree: Tree, goal: _Goal, file: State) -> list[Entry]:
-        """The entries that undo what has become of a file on a branch that its first name does not show.
+    def _rewind(self, tree: Tree, goal: _Goal, file: State) -> list[Entry]:
+        """The entries that take a file back to a version, at the end of the branch that its links show.
 
-        Links show it all the same: somebody wrote while the file was moved, or the first name shows the winner of a
-        conflict.  The file is removed at the end of the branch, so that the first name stays what it is.  Where the
-        first name shows the branch, and is new and stays, the file is not removed, and goes back under all its names.
+        Mostly its first name shows another branch: somebody wrote while the file was moved, or another one has won a
+        conflict.  The file is then removed at that end, so that the first name stays what it is.  With `keep_new` the
+        first name may be new and show this branch: then the file is not removed, and goes back under all its names.
         """
         resolver, version = self._tree.resolver, _version(file)
-        end, rewound = self._store.get(resolver.linked_end(version)), self._rewound_at(version)
+        end, rewound = self._store.get(resolver.linked_end(version)), self._last_revert_to(version)
         if end is None or (rewound is not None and end.entry.hash in (rewound.hash, rewound.parent)):
+            # It has gone back already.
             return []
         path = self._store.paths.path_of(end.path_id)
         above, shown = tree.find(path[:-1]), tree.find(path)
@@ -354,7 +356,7 @@ class Reverter:
             entries.append(self._mode(path, entries[-1], authority, file))
         return entries if is_shown else [*entries, self._signed(path, entries[-1], authority, Action.DELETE)]
 
-    def _rewound_at(self, version: EntryHash) -> Entry | None:
+    def _last_revert_to(self, version: EntryHash) -> Entry | None:
         """The last revert to a version of a file at its first name."""
         placed = self._store.get(version)
         for each in [] if placed is None else reversed(self._store.entries_at(placed.path_id)):

@@ -67,7 +67,7 @@ def _is_alike(fs: Filesystem, names: Mapping[Path, Stat], read: Callable[[Path],
     """Whether all names of a file show the same."""
     # Where the first name is gone, conflicts of modes are decided for each name (docs/authority.md).
     has_first = any(_is_first(fs, path) for path in names)
-    return len({_face(path, stat, read, has_rights=has_first) for path, stat in names.items()}) == 1
+    return len({_face(path, stat, read, with_rights=has_first) for path, stat in names.items()}) == 1
 
 
 def _is_first(fs: Filesystem, path: Path) -> bool:
@@ -76,9 +76,9 @@ def _is_first(fs: Filesystem, path: Path) -> bool:
     return attributes is not None and len(attributes.version) == 1
 
 
-def _face(path: Path, stat: Stat, read: Callable[[Path], object], *, has_rights: bool) -> tuple[object, ...]:
+def _face(path: Path, stat: Stat, read: Callable[[Path], object], *, with_rights: bool) -> tuple[object, ...]:
     """What a name shows, with mode and owner or without."""
     content = read(path) if stat.links > 1 and S_ISREG(stat.mode) else b""
     # Whether this node may write depends on the name.
-    rights = (stat.mode & ~0o222, stat.uid, stat.gid) if has_rights else S_IFMT(stat.mode)
+    rights = (stat.mode & ~0o222, stat.uid, stat.gid) if with_rights else S_IFMT(stat.mode)
     return rights, stat.size, content

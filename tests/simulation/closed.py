@@ -250,7 +250,7 @@ class Secrecy:
         if len(common) > 1:
             found.append(f"members have {len(common)} gossip keys")
         # Where an old backup has taken all that names a key, nobody knows whom to keep out.
-        known = set[bytes]().union(*(node.let_in for node in self._nodes if node.host in inside))
+        known = set[bytes]().union(*(node.named_keys for node in self._nodes if node.host in inside))
         forgotten = set[bytes]().union(*(node.forgotten for node in self._nodes)) - known
         found += [
             f"{node.host} is no member and has the gossip key"

@@ -28,8 +28,8 @@ class Gate:
         replica: Replica,
         gossip: SimulatedGossip,
         clock: Callable[[], float],
-        rng: random.Random,
         compare: Callable[[Address], object],
+        rng: random.Random,
     ) -> None:
         """`compare`: as that of `GossipKeys`."""
         self.membership = Membership(replica)

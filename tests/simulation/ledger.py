@@ -33,7 +33,7 @@ class File:
         is_lost: whether it has no name any more.
         is_new: whether a program has made it here.
         home: the name under which it was found.
-        found_at: when that was.
+        found_at: when it was found first, under whichever name.
         handles, writers: open ones, and those that may write.
         hidden: what libfuse calls it, since it was open when it lost its name.
         over: what the name was, as long as nothing was closed: a crash leaves that.
@@ -74,8 +74,8 @@ class Ledger:
         self.names: dict[Path, Thing] = {}
         #: When that was.
         self._changed_at: dict[Path, float] = {}
-        #: When programs have made a new file at a path, the last time.
-        self._made_at: dict[Path, float] = {}
+        #: When a path was given to a file that programs have made, or that was closed, the last time.
+        self._new_at: dict[Path, float] = {}
         #: Names that were removed, and since when nothing was made of them, or below.
         self.removed: dict[Path, float] = {}
         #: Names that show what others have made since programs removed them.
@@ -90,14 +90,13 @@ class Ledger:
 
     # -- what programs do ---------------------------------------------------------------------------------------------
 
-    def found(self, path: Path) -> File:
+    def unknown(self, path: Path) -> File:
         """A file of which nothing is known yet."""
         return File(home=path, found_at=self._time())
 
     def made(self, path: Path, file: File) -> None:
         """A program has made a new file."""
         file.is_new = True
-        self._made_at[path] = self._time()
         self.put(path, file)
 
     def put(self, path: Path, thing: Thing) -> None:
@@ -109,6 +108,8 @@ class Ledger:
             self.remade.discard(path)
         else:
             self._forget_removal(path)
+        if isinstance(thing, File) and thing.is_new:
+            self._new_at[path] = self._time()
         self._since.setdefault(path, []).append(_copied(thing))
 
     def written(self, file: File) -> None:
@@ -116,7 +117,7 @@ class Ledger:
         if file.is_lost or self.paths(file):
             return
         other = self.names.get(file.home)
-        if isinstance(other, File) and (other.is_new or self._made_at.get(file.home, -1.0) > file.found_at):
+        if isinstance(other, File) and self._new_at.get(file.home, -1.0) > file.found_at:
             # Another node has removed this one, and a program has made another one in its place, maybe long ago.
             file.is_lost = True
             return
@@ -142,10 +143,16 @@ class Ledger:
     def has_missed(self, path: Path, at: float, content: str | None) -> bool:
         """Whether what came to a name at a moment came after programs had made of it what is staged.
 
-        `content`: what of a file was published there, `None` for nothing: programs may have written by another name.
+        `content`: what was published there, `None` for a removal.  Programs may have written the file by another name:
+        then those names count.
         """
-        files = [name for name, thing in self.names.items() if isinstance(thing, File) and thing.closed == content]
-        names = [path] if path in self.names else files if content is not None else []
+        if path in self.names:
+            names = [path]
+        elif content is None:
+            names = []
+        else:
+            files = ((name, thing) for name, thing in self.names.items() if isinstance(thing, File))
+            names = [name for name, file in files if file.closed == content]
         return any(at > self._changed_at.get(name, at) for name in names)
 
     def part(self, path: Path) -> None:

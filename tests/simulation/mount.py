@@ -220,12 +220,12 @@ class Mount:
         if inode is not None:
             return self._known(inode, path, ledger)
         thing = ledger.names.get(path)
-        return thing if isinstance(thing, File) else ledger.found(path)
+        return thing if isinstance(thing, File) else ledger.unknown(path)
 
     def _known(self, inode: Inode, path: Path, ledger: Ledger) -> File:
         if inode not in self._files:
             thing = ledger.names.get(path)
-            self._files[inode] = thing if isinstance(thing, File) else ledger.found(path)
+            self._files[inode] = thing if isinstance(thing, File) else ledger.unknown(path)
         return self._files[inode]
 
     def is_at(self, file: File, path: Path) -> bool:

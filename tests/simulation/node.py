@@ -199,7 +199,7 @@ class Node:
         #: Whether the log has all that it ever had: otherwise what comes again was seen before.
         self._remembers = True
         #: When this node has published what shows a name.
-        self._made_at: dict[bytes, float] = {}
+        self._shown_at: dict[bytes, float] = {}
         #: The contents of write entries, for what is looked for in the log.
         self._contents: dict[bytes, str] = {}
         self.host = host
@@ -251,7 +251,7 @@ class Node:
         gossip = SimulatedGossip(self._bus, self.host, hosts)
         gate = None
         if self._traits.is_closed:
-            gate = Gate(replica, gossip, self.clock, rng, lambda address: propagation.compare(address))
+            gate = Gate(replica, gossip, self.clock, lambda address: propagation.compare(address), rng)
         requests = RequestTable(rng.random)
         self.shared = SessionContext(limits=self._tuning.limits, requests=requests, room=room, rng=rng)
         if gate is not None:
@@ -305,10 +305,11 @@ class Node:
         self._trace(self.host, f"started with {replica.digest().entries} entries")
 
     def _blocks(self) -> set[BlockHash]:
+        """All that it has.  No call lists them."""
         return {BlockHash(hash) for (hash,) in self.replica._store.database.main.execute("SELECT hash FROM blocks")}
 
     @property
-    def let_in(self) -> set[bytes]:
+    def named_keys(self) -> set[bytes]:
         """The raw public keys that its log names as granted or admitted, also those that were revoked since."""
         return {entry.content for entry in self.entries.values() if entry.action in (Action.GRANT, Action.ADMIT)}
 
@@ -368,7 +369,7 @@ class Node:
         }
         for path, placed in self.replica.places(made):
             if path not in self.ledger.remade:
-                self._made_at[placed.entry.hash] = self._loop.time()
+                self._shown_at[placed.entry.hash] = self._loop.time()
 
     def _entry_at(self, path: Names) -> bytes | None:
         """What the view shows at a path."""
@@ -383,8 +384,8 @@ class Node:
             # A directory moves with what is in it now.
             return
         own = {key.fingerprint for key in self.keys}
-        # What is moved takes along what it shows now.
-        moved = {change.after.content for change in applied.changes if change.after is not None}
+        # A removal takes nothing away that another name shows now.
+        still_shown = {change.after.content for change in applied.changes if change.after is not None}
         for path, placed in self.replica.places([entry.hash for entry in applied.entries]):
             entry, before = placed.entry, self.entries.get(placed.entry.parent)
             is_change = placed.kind is EntryKind.SUCCESSOR and entry.action in (Action.WRITE, Action.DELETE)
@@ -396,7 +397,7 @@ class Node:
             # Nothing is replaced behind a removal: a file is made again there (docs/authority.md).
             state = self.replica.state_after(before.hash)
             is_kept = state is not None and (
-                state.kind is Kind.ABSENT or (entry.action is Action.DELETE and state.content in moved)
+                state.kind is Kind.ABSENT or (entry.action is Action.DELETE and state.content in still_shown)
             )
             if not is_kept:
                 self.lost.append(f"{self.host} has replaced a change of {display(path)} that no program has seen")
@@ -479,7 +480,7 @@ class Node:
         found: list[Names] = []
         for path, since in self.ledger.removed.items():
             if path not in self.mount.names() and (shown := self._entry_at(path)) is not None:
-                found += [path] * (self._made_at.get(shown, since) > since)
+                found += [path] * (self._shown_at.get(shown, since) > since)
         return found
 
     def doubled(self) -> list[str]:
@@ -636,10 +637,10 @@ class Node:
             copy_disk(kept.directory, target)
         if off:
             copy_key(self._directory, target)
-        let_in = self.let_in
+        named_keys = self.named_keys
         self._directory, self.entries, self._is_off = target, dict(kept.entries), off
         if restored is not None:
-            self.forgotten |= let_in - self.let_in
+            self.forgotten |= named_keys - self.named_keys
             self.ledger.restored(restored.names, restored.before)
         self.ledger.killed()
         self._boundaries.disarm()

@@ -116,7 +116,7 @@ class Program:
 
         def done(_: None) -> None:
             for file in opened:
-                # Others have given the name to another file: this one goes on under those that it has left.
+                # Others have given the name to another file: this one goes on under the names that remain to it.
                 name = None if file is now else self._mount.name_of(file)
                 file.hidden, file.is_lost, file.home = hidden, name is None, name or path
             self._ledger.hide(path)

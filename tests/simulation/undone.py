@@ -266,7 +266,7 @@ MENDS = (
         needs="closed",
     ),
     Mend(
-        "renewal of the key of a revoked maker",
+        "key whose maker may make none",
         "daemon/gossipkeys.py",
         "return is_orphaned or self._has_leaked()",
         "return self._has_leaked()",

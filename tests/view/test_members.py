@@ -372,7 +372,7 @@ def sponsors(replica: Replica) -> dict[str, set[str]]:
     names = {key.public: name for key, name in NAMES.items()}
     found = replica.membership()
     assert found.parties.keys() == found.keys
-    assert found.tops == replica.root_keys()
+    assert found.root_keys == replica.root_keys()
     return {names[key]: {names[each] for each in theirs} for key, theirs in found.let_in.items()}
 
 
