@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import stat
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from basefs.errors import NotPermitted
 from basefs.fs.publish.plan import MAX_STEPS
 from basefs.replica.replica import Replica
-from tests.fs.local import Local
+from tests.fs.local import CLUSTER, Local
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, copy_replica, path
 
 
@@ -260,3 +261,22 @@ def test_a_file_that_leaves_the_directory_of_another_key_is_saved_where_it_went(
     assert local.load("/f") == b"AT first"
     assert local.fs.unpublished() == 0
     assert local.replica.check_view() == []
+
+
+@pytest.mark.parametrize("is_moved", [False, True], ids=["removed", "moved"])
+def test_a_link_where_its_file_had_begun_takes_no_mode_along(local: Local, is_moved: bool) -> None:
+    local.save("/a", b"content")
+    local.publish()
+    local.fs.namespace.rename(path("/a"), path("/b"))
+    local.fs.metadata.set_mode(path("/b"), 0o755)
+    local.publish()
+    local.fs.namespace.make_link(path("/a"), path("/b"))
+    local.publish()
+    if is_moved:
+        local.fs.namespace.rename(path("/a"), path("/c"))
+    else:
+        local.fs.namespace.unlink(path("/a"))
+    local.publish()
+    names = {b"b", b"c"} if is_moved else {b"b"}
+    assert {name for name in local.listing("/") if name != CLUSTER} == names
+    assert {stat.S_IMODE(local.fs.metadata.stat((name,)).mode) for name in names} == {0o755}
