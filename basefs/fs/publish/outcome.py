@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from basefs.errors import NotEmpty, PathError
+from basefs.errors import NotEmpty, PathError, StoreError
 from basefs.fs.publish.plan import Do, Step
 from basefs.fs.staging.inode import Inode
 from basefs.fs.staging.overlay import MISSING
 from basefs.fs.staging.workingset import WorkingSet
+from basefs.log.content import PIECE
 from basefs.path import Path, display
 from basefs.replica.replica import Attributes
 from basefs.view.states import Kind, State
@@ -77,12 +78,9 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
             for path in step.names:
                 working.follow_names(path, inode)
         return
-    _enter(working, step, inode, attributes)
     if inode.content_version == step.content_version:
         inode.dirty = False
-    if step.content is not None or not inode.dirty:
-        # What was written meanwhile goes on from there.
-        inode.base = attributes.content
+    _enter(working, step, inode, attributes)
     if inode.version != step.version:
         # It goes on being changed: what is left is published next time.
         working.lead(attributes.origin, inode)
@@ -91,8 +89,25 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     _release(working, step, inode)
     if inode.handles or inode.names:
         working.lead(attributes.origin, inode)
+    if inode.base is not None and inode.base != attributes.content:
+        lost = {path: state for path in step.names if (state := working.replica.state_after(inode.base)) is not None}
     for path, state in lost.items():
         _tell(working, path, state)
+
+
+def _is_older(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> bool:
+    """Whether another version is open than the one that was moved or linked as it was, with what had come."""
+    if step.content is not None or inode.kind is not Kind.FILE or inode.dirty or inode.base == attributes.content:
+        return False
+    if not inode.handles and inode.version == step.version:
+        return False
+    with contextlib.suppress(StoreError):
+        working.load(inode)
+        with contextlib.closing(working.open_content(attributes.content)) as content:
+            # Made anew it has another entry, with the same content.
+            pieces = range(0, max(inode.size, content.size), PIECE)
+            return any(inode.read(PIECE, at) != content.read(at, PIECE) for at in pieces)
+    return True
 
 
 def _lost(working: WorkingSet, path: Path) -> State | None:
@@ -133,8 +148,16 @@ def _tell(working: WorkingSet, path: Path, before: State | None) -> None:
 def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> None:
     """An inode is what the view shows at its first name."""
     working.identities.carry(inode.number, inode.origin, attributes)
+    is_older = _is_older(working, step, inode, attributes)
     working.place(inode, attributes, step.names[0])
+    if is_older and inode.shown is not None:
+        # Who has it open keeps that version, and others open what has come.
+        inode.shown = inode.shown._replace(mode=attributes.mode, owner=attributes.owner)
+        return
     inode.shown = attributes
+    if step.content is not None or not inode.dirty:
+        # What was written meanwhile goes on from there.
+        inode.base = attributes.content
 
 
 def _published(working: WorkingSet, step: Step) -> Attributes | None:
