@@ -365,7 +365,11 @@ class _Found:
 
     def is_same(self, inode: Inode | None, attributes: Attributes | None) -> bool:
         """Whether another name stands for the same file."""
-        if inode is not None or self.inode is not None:
-            return inode is self.inode
-        assert attributes is not None and self.attributes is not None
-        return attributes.origin == self.attributes.origin
+        return _file(inode, attributes) == _file(self.inode, self.attributes)
+
+
+def _file(inode: Inode | None, attributes: Attributes | None) -> Inode | EntryHash | None:
+    """What all names of a file have in common, whichever of its versions they show here."""
+    if inode is not None:
+        return inode if inode.origin is None else inode.origin
+    return None if attributes is None else attributes.origin

@@ -190,8 +190,13 @@ class WorkingSet:
             # else sees that version too, or its size would be that of the one and its pages those of the other.
             if self.mirrored and known.handles and not known.parted:
                 return known, known.shown
-            known = None
+            known = self._opened(attributes)
         return known, attributes
+
+    def _opened(self, attributes: Attributes) -> Inode | None:
+        """The inode by which somebody has this version of a file open, to which its names do not lead."""
+        version = attributes.origin, attributes.content
+        return next((inode for inode in self.opened if (inode.origin, inode.base) == version and not inode.dirty), None)
 
     def attributes(self, inode: Inode) -> Attributes | None:
         """What the view shows of an inode; what it showed last, if that is gone; `None` if it was never published."""
@@ -440,7 +445,7 @@ class WorkingSet:
         if attributes.kind is Kind.SYMLINK:
             inode.target = self.replica.read_link(path)
         assert attributes.origin is not None
-        self.by_origin[attributes.origin] = inode
+        self.lead(attributes.origin, inode)
         return inode
 
     def open_content(self, write: EntryHash | None) -> Content:
@@ -470,7 +475,7 @@ class WorkingSet:
         return inode.spool
 
     def lead(self, origin: EntryHash, inode: Inode) -> None:
-        """What was published of an inode is this file: the file's names lead to it, unless another one has them now."""
+        """An inode is this file of the view: the file's names lead to it, unless another one has them now."""
         other = self.by_origin.get(origin)
         if other is None or not other.names:
             self.by_origin[origin] = inode
