@@ -83,9 +83,9 @@ class Metadata:
             found = self._stat_published(attributes)
             found.number = inode.number
             if inode.kind is not Kind.DIRECTORY:
-                found.links = working.links(inode, attributes)
+                found.links = working.links(inode)
         else:
-            links = 2 if inode.kind is Kind.DIRECTORY else working.links(inode, None)
+            links = 2 if inode.kind is Kind.DIRECTORY else working.links(inode)
             uid, gid = working.owners.ids(inode.owner)
             mode = KIND_BITS[inode.kind] | _DEFAULT_MODES[inode.kind]
             found = Stat(mode, links, uid, gid, len(inode.target), 0, 0, inode.number)

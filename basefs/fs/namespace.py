@@ -100,7 +100,7 @@ class Namespace:
             if inode is None:
                 assert attributes is not None
                 inode = working.adopt(target, attributes)
-            if working.links(inode, attributes) >= MAX_LINKS:
+            if working.links(inode) >= MAX_LINKS:
                 working.forget_idle(inode)
                 raise TooManyLinks(f"a file has up to {MAX_LINKS} names")
             self._rename_inode(inode, path)

@@ -261,14 +261,16 @@ class WorkingSet:
                 found[name] = (slot.kind, slot.number)
         return found
 
-    def links(self, inode: Inode, attributes: Attributes | None) -> int:
+    def links(self, inode: Inode) -> int:
         """How many names a file has."""
         if inode.unlinked:
             return 0
+        newest = None if inode.names else self._newest(inode)
+        if newest is not None and newest.names:
+            # An older version of a file that is staged under these names.
+            return self.links(newest)
         if inode.is_new or inode.home is None:
             return len(inode.names)
-        if attributes is not None and attributes.links == 1 and not inode.names:
-            return 1 if self.overlay.get(inode.home) is MISSING else 0
         return len(self.live_names(inode))
 
     def is_moving(self, path: Path) -> bool:
