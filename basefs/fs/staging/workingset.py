@@ -312,9 +312,9 @@ class WorkingSet:
         return live
 
     def _other_homes(self, inode: Inode) -> set[Path]:
-        """Where the view has an inode, too; nowhere if another node has moved it away from its home."""
+        """Where the view has an inode, too; of one that is staged nowhere if another node has taken its home away."""
         is_home = inode.home is not None and self._has_home(inode, inode.home)
-        return self.live_names(inode).difference(inode.names) if is_home else set()
+        return self.live_names(inode).difference(inode.names) if is_home or not inode.names else set()
 
     def catch_up(self, inode: Inode) -> None:
         """An inode learns its new origin where another node has written to a file whose first name is gone.
@@ -494,11 +494,8 @@ class WorkingSet:
         slot = self.overlay.get(inode.home)
         if slot is inode:
             return
-        if slot is not MISSING:
-            others = self._other_homes(inode)
-            if not others:
-                return
-            self._move_home(inode, min(others))
+        if not self.find_home(inode) and slot is not MISSING:
+            return
         if inode.mode is None and inode.shown is not None and not self.is_published(inode.home):
             # Another node has removed it: it is made again, with the attributes that it had.
             inode.mode, inode.owner = inode.shown.mode, inode.shown.owner
