@@ -110,6 +110,7 @@ class Namespace:
     def _rename_inode(self, inode: Inode, path: Path) -> None:
         """Give a name to an inode for good."""
         working = self._working
+        working.unite(inode)
         if inode.origin is not None:
             working.by_origin[inode.origin] = inode
         working.give(path, inode)

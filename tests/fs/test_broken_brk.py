@@ -67,6 +67,17 @@ def test_a_link_is_one_file_with_what_is_written_to_a_newer_version(two: Two, is
     assert confused(two.here.fs, two.here.load) == []
 
 
+def test_a_link_is_one_file_with_a_newer_version_that_is_moved(two: Two) -> None:
+    two.here.fs.namespace.make_link(G, F)
+    two.elsewhere()
+    two.here.fs.namespace.rename(F, path("/d/h"))
+    two.here.save("/d/h", b"ours")
+    assert two.shown() == {b"g": b"ours", b"h": b"ours"}
+    two.meet()
+    assert two.shown() == {b"g": b"ours", b"h": b"ours"}
+    assert confused(two.here.fs, two.here.load) == []
+
+
 def test_two_that_have_the_newest_version_open_share_it_while_an_older_one_is_staged(two: Two) -> None:
     two.here.fs.namespace.make_link(G, F)
     two.elsewhere()

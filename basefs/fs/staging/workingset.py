@@ -487,9 +487,7 @@ class WorkingSet:
         if inode.unlinked or inode.home is None or not self.stays_here(inode):
             return
         self.catch_up(inode)
-        other = self._newest(inode)
-        if other is not None and other is not inode and other.names:
-            self._supersede(other, inode)
+        if self.unite(inode):
             return
         slot = self.overlay.get(inode.home)
         if slot is inode:
@@ -522,12 +520,15 @@ class WorkingSet:
             and not (each.names or each.unlinked)
         ]
 
-    def _supersede(self, other: Inode, inode: Inode) -> None:
-        """An inode gets the names of another version of its file, because it is written to.
+    def unite(self, inode: Inode) -> bool:
+        """An inode that is changed gets the names of another version of its file; returns whether that had any.
 
         One of them was opened before another node had changed the file, and one after: the last one that writes wins,
         and what it writes was made on the version that it has opened.
         """
+        other = self._newest(inode)
+        if other is None or other is inode or not other.names:
+            return False
         opened = self.attributes(inode)
         for path in other.names:
             self.overlay.put(path, inode)
@@ -535,11 +536,14 @@ class WorkingSet:
             self.overlay.see(other.home, opened.version)
         inode.names, other.names = {**inode.names, **other.names}, {}
         inode.take_unset(other.mode, other.owner)
+        if inode.mtime is None:
+            inode.mtime, inode.exact = other.mtime, other.exact
         inode.number = other.number
         if inode.origin is None:
             inode.home, other.home = None, inode.home
         else:
             self.by_origin[inode.origin] = inode
+        return True
 
     def place(self, inode: Inode, shown: Attributes | None, home: Path | None) -> None:
         """An inode is what the view shows at this path, or has no place there any more.
