@@ -8,7 +8,7 @@ import pytest
 
 from tests.fs import test_seen
 from tests.fs.numbers import confused
-from tests.fs.test_seen import F, Two
+from tests.fs.test_seen import F, Two, rewrite
 from tests.support.helpers import path
 
 two = test_seen.two
@@ -40,6 +40,22 @@ def test_what_a_moved_file_takes_along_is_what_is_opened_then(two: Two, is_moved
     if is_read:
         assert two.here.read_handle(old) == b"first"
     two.here.fs.files.release(old)
+
+
+@pytest.mark.parametrize("content", [b"ours", b"first"], ids=["new", "as it was"])
+def test_who_has_lost_by_a_new_link_goes_on_from_the_own_version(two: Two, content: bytes) -> None:
+    """And others open the one that has won."""
+    two.here.fs.namespace.make_link(G, F)
+    handle = two.here.fs.files.open(G, os.O_RDWR)
+    rewrite(two.here, handle, content)
+    theirs = two.elsewhere()
+    two.meet()
+    shown = b"theirs" if two.check_kept(theirs) else content
+    assert two.here.load(F) == two.here.load(G) == shown
+    rewrite(two.here, handle, b"ours, later")
+    two.here.close(handle)
+    two.meet()
+    two.check_kept(theirs)
 
 
 def test_a_file_that_is_moved_over_another_one_is_shared_by_all_that_have_it_open(two: Two) -> None:

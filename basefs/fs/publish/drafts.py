@@ -27,7 +27,7 @@ Load = Callable[[EntryHash | None], Content]
 def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]:
     """The entries that publish these steps; sets `error` of those that cannot be."""
     for step in steps:
-        step.error = None
+        step.error = step.written = None
     waiting = []
     for step in (step for step in steps if step.do <= Do.MAKE):
         if step.do is Do.MAKE_DIRECTORY:
@@ -169,7 +169,12 @@ def _fill(author: Author, step: Step, path: Path) -> Iterator[Draft]:
 
 def _write(author: Author, step: Step, path: Path, content: Content) -> Draft:
     mtime = step.mtime if step.exact else None
-    return author.write(path, content, mode=step.mode, owner=step.owner, mtime=mtime, written=step.mtime)
+    draft = author.write(path, content, mode=step.mode, owner=step.owner, mtime=mtime, written=step.mtime)
+    step.written = next(iter(draft.contents), None)
+    for entry in draft.entries:
+        if entry.parent == step.written:
+            step.written = entry.hash
+    return draft
 
 
 def _is_same(author: Author, step: Step, node: Node | None) -> bool:

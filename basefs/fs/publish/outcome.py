@@ -29,6 +29,7 @@ def take_over(working: WorkingSet, step: Step) -> None:
         _take_over_deletion(working, step)
     else:
         assert step.inode is not None
+        _follow(working, step)
         _take_over_inode(working, step, step.inode)
     for path in step.names:
         working.settle_directory(path[:-1])
@@ -58,6 +59,14 @@ def _take_over_directory(working: WorkingSet, step: Step, inode: Inode) -> None:
     if inode.is_new and not inode.unlinked and attributes is not None and attributes.origin is not None:
         _enter(working, step, inode, attributes)
         working.by_origin[attributes.origin] = inode
+
+
+def _follow(working: WorkingSet, step: Step) -> None:
+    """What was written behind a new link has been seen at that, too."""
+    for path in step.names:
+        seen = working.overlay.seen(path)
+        if seen and step.written is not None and step.written not in seen:
+            working.overlay.see(path, (*seen, step.written))
 
 
 def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
@@ -96,8 +105,8 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
 
 
 def _is_older(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes) -> bool:
-    """Whether another version is open than the one that was moved or linked as it was, with what had come."""
-    if step.content is not None or inode.kind is not Kind.FILE or inode.dirty or inode.base == attributes.content:
+    """Whether another version is open than the one that was published as it was, with what had come."""
+    if step.written is not None or inode.kind is not Kind.FILE or inode.dirty or inode.base == attributes.content:
         return False
     if not inode.handles and inode.version == step.version:
         return False
@@ -155,7 +164,7 @@ def _enter(working: WorkingSet, step: Step, inode: Inode, attributes: Attributes
         inode.shown = inode.shown._replace(mode=attributes.mode, owner=attributes.owner)
         return
     inode.shown = attributes
-    if step.content is not None or not inode.dirty:
+    if step.written is not None or not inode.dirty:
         # What was written meanwhile goes on from there.
         inode.base = attributes.content
 

@@ -61,6 +61,7 @@ class Step:
         shown: what the view showed of it there, in case that it must be made anew.
         seen: what paths showed when they were changed here, see `rebase`.
         version, content_version: of the inode when the step was made.
+        written: the entry with which the file ends, once its content was published.
         error: why it was not published.
     """
 
@@ -83,6 +84,7 @@ class Step:
     seen: Mapping[Path, Version | None] = field(default_factory=dict)
     version: int = 0
     content_version: int = 0
+    written: EntryHash | None = None
     error: BaseFSError | None = None
 
 
