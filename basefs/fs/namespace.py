@@ -230,7 +230,7 @@ class Namespace:
             working.take(target, is_given=True, is_moved=exchange)
             other.ctime = working.now()
         self._rename_inode(inode, target)
-        working.take(source, is_given=exchange)
+        working.take(source, is_given=exchange, is_moved=exchange)
         is_scratch = working.scratch.is_scratch
         if is_scratch(target) and not is_scratch(source) and working.overlay.get(source) is None:
             # A backup: the new content comes in a moment.
@@ -238,6 +238,7 @@ class Namespace:
         if exchange and other is not None:
             self._rename_inode(other, source)
             working.follow_names(target, other)
+            working.follow_names(source, inode)
         for held in filter(None, (inode, other)):
             held.handles -= 1
             working.leave_home(held)

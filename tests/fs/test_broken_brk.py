@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from basefs.path import Path
 from tests.fs import test_seen
 from tests.fs.numbers import confused
 from tests.fs.test_seen import F, Two, rewrite
@@ -150,3 +151,18 @@ def test_an_open_file_is_written_under_the_name_that_another_node_has_left_it(
     two.meet()
     assert two.shown() == shown
     assert confused(two.here.fs, two.here.load) == []
+
+
+@pytest.mark.parametrize("names", [(F, G), (G, F)])
+def test_an_open_file_that_changes_places_and_goes_back_is_there(two: Two, names: tuple[Path, Path]) -> None:
+    two.here.save("/d/g", b"another file")
+    two.meet()
+    handle = two.here.fs.files.open(F, os.O_RDWR)
+    for _ in range(2):
+        two.here.fs.namespace.rename(*names, exchange=True)
+    assert links(two, handle) == two.here.fs.metadata.stat(F).links == 1
+    two.here.fs.files.write(handle, b"F", 0)
+    two.here.close(handle)
+    two.meet()
+    assert two.shown() == {b"f": b"First", b"g": b"another file"}
+    assert two.there.content_at(two.there.attributes(F).content) == b"First"
