@@ -22,6 +22,7 @@ from basefs.fs.filesystem import Filesystem
 from basefs.fs.machine import Machine
 from basefs.fs.owners import Owners
 from basefs.fs.staging.inode import Inode
+from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.tasks import is_set_within
@@ -140,6 +141,8 @@ class Mount:
         self._most = most
         self._woken = asyncio.Event()
         self._files: dict[Inode, File] = {}
+        #: What they were in the view when programs touched them first.
+        self._origins: dict[File, EntryHash | None] = {}
         self._is_closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -226,7 +229,16 @@ class Mount:
         if inode not in self._files:
             thing = ledger.names.get(path)
             self._files[inode] = thing if isinstance(thing, File) else ledger.unknown(path)
+            self._origins.setdefault(self._files[inode], inode.origin)
         return self._files[inode]
+
+    def is_replaced(self, file: File, other: File) -> bool:
+        """Whether others had made another file of a path when a program opened it after somebody had opened `file`."""
+        began, origin = self._origins.get(file), self._origins.get(other)
+        is_known = began is not None and origin is not None
+        while origin is not None and origin != began:
+            origin = self._replica.continues(origin)
+        return is_known and origin is None
 
     def is_at(self, file: File, path: Path) -> bool:
         """Whether an open file is what has a name, in any version."""

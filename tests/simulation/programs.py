@@ -138,7 +138,7 @@ class Program:
         def done(handle: int) -> None:
             opened.append(self._opened(path, handle))
             if flags & os.O_TRUNC and self._fs.files.inode_of(handle).written:
-                self._ledger.written(opened[0])
+                self._written(opened[0])
 
         handle = self._call(lambda: self._fs.files.open(path, os.O_RDWR | flags), done)
         return handle, opened[0]
@@ -161,12 +161,19 @@ class Program:
 
         return self._call(lambda: self._fs.files.create(path, mode), done), opened[0]
 
+    def _written(self, file: File) -> None:
+        other = self._ledger.names.get(file.home)
+        if isinstance(other, File) and not self._ledger.paths(file) and self._mount.is_replaced(file, other):
+            # Another node has removed this one and made another one, which a program has opened and written since.
+            file.is_lost = True
+        self._ledger.written(file)
+
     def _write(self, handle: int, file: File, data: bytes, at: int) -> None:
         def write() -> None:
             self._fs.files.write(handle, data, at)
             assert self._fs.files.read(handle, len(data), at) == data
 
-        self._call(write, lambda _: self._ledger.written(file))
+        self._call(write, lambda _: self._written(file))
 
     def _whole(self, handle: int) -> bytes:
         return self._call(lambda: self._fs.files.read(handle, 1 << 30, 0))
@@ -287,7 +294,7 @@ class Program:
         path, length = self._rng.choice(FILES), self._rng.choice((0, 5, 5000, 20_000))
         handle, file = self._open(path, 0)
         try:
-            self._call(lambda: self._fs.files.truncate(path, length, handle), lambda _: self._ledger.written(file))
+            self._call(lambda: self._fs.files.truncate(path, length, handle), lambda _: self._written(file))
         finally:
             await self._close(handle, file, sync=False)
         return f"truncated {display(path)} to {length}"

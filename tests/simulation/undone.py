@@ -274,6 +274,21 @@ MENDS = (
         needs="closed",
     ),
     Mend(
+        "logs of members that gossip does not reach",
+        "daemon/gossipkeys.py",
+        "                self._compare(address)\n",
+        "                pass\n",
+        needs="closed expel",
+    ),
+    Mend(
+        "keys are exchanged beside renewals",
+        "daemon/gossipkeys.py",
+        "_TOLD_AT_ONCE, _TELL_SECONDS = 16, 3.0",
+        "_TOLD_AT_ONCE, _TELL_SECONDS = 16, None",
+        first=5761,
+        needs="closed expel",
+    ),
+    Mend(
         "revokes wait for no share",
         "daemon/looks.py",
         "        await asyncio.sleep(min(rest, for_revokes))\n",
