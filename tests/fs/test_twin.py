@@ -1,6 +1,6 @@
 """Random programs beside a plain directory: what they leave must be the same, also after kills.
 
-HYPOTHESIS_PROFILE=slow hunts for an hour.
+HYPOTHESIS_PROFILE=slow plays 3333 programs without a mount and 66 on one, in some twelve minutes.
 """
 
 from __future__ import annotations

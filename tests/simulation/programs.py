@@ -397,10 +397,12 @@ class Program:
         return f"removed {display(path)}"
 
     def _changed(self, path: Path) -> None:
-        """Attributes were changed: the name is staged if it was not."""
+        """Attributes were changed: the name is staged if none of its file was."""
         if path not in self._ledger.names:
             is_directory = self._mount.look(path) == Other.DIRECTORY.value
-            self._ledger.put(path, Other.DIRECTORY if is_directory else self._file(path))
+            thing = Other.DIRECTORY if is_directory else self._file(path)
+            if not isinstance(thing, File) or not self._ledger.paths(thing):
+                self._ledger.put(path, thing)
 
     async def _mode(self) -> str:
         path, mode = self._rng.choice([*FILES, *DIRECTORIES]), self._rng.choice((0o600, 0o644, 0o755))
