@@ -223,7 +223,8 @@ class Namespace:
         other = None
         if working.overlay.get(target) is not None and working.exists(target):
             other = self._inode(target)
-        # Both are held while they have no name, and get the new one before they lose the old one.
+        # `inode` gets its new name before it loses the old one.  In an exchange `other` has none in between, so it is
+        # held, and older versions are told afterwards.
         for held in filter(None, (inode, other)):
             held.handles += 1
         if other is not None:
@@ -241,6 +242,7 @@ class Namespace:
             working.follow_names(source, inode)
         for held in filter(None, (inode, other)):
             held.handles -= 1
+        for held in filter(None, (inode, other)):
             working.leave_home(held)
             working.forget_idle(held)
         if other is not None and other.home is not None and not (exchange or other.unlinked or other.names):

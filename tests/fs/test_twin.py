@@ -69,14 +69,14 @@ class Twins(RuleBasedStateMachine):
 
     def run(self, program: Callable[[Program], object]) -> None:
         """On both, which must fail alike."""
-        failed = []
+        errors: list[Exception | None] = []
         for place in (self.disk, self.place()):
             try:
                 program(Program(place))
-                failed.append(False)
-            except Exception:
-                failed.append(True)
-        assert failed in ([False] * 2, [True] * 2), ("failed on the disk, here", failed)
+                errors.append(None)
+            except Exception as error:
+                errors.append(error)
+        assert (errors[0] is None) == (errors[1] is None), f"on the disk {errors[0]!r}, here {errors[1]!r}"
         self.tree = self.disk.tree()
 
     # -- programs -----------------------------------------------------------------------------------------------------

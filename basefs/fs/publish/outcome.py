@@ -84,6 +84,7 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
         # Another node has already removed it again, or given its name to something else.
         if inode.version == step.version:
             _release(working, step, inode)
+            # Older versions learn that these names are gone.
             for path in step.names:
                 working.follow_names(path, inode)
         return

@@ -23,8 +23,8 @@ class Inode:
         number: `st_ino`.
         kind: what it is.
         names: those that the overlay gives to it; empty while it is where the view shows it.
-        home: its path in the view, `None` while it has none.
-        origin: the entry that began it in the view, `None` while it was never published.
+        home: its path in the view, `None` while it has none; of an older version of a new file, where it was open.
+        origin: the entry that began it in the view, `None` while its file is not in the view.
         shown: what the view showed of it when it was found there.
         base: the write entry whose content it has, unless it was changed.
         base_size: its bytes, where the view shows nothing of it.

@@ -5,7 +5,9 @@ Invariants
 1. A name is what the overlay says, and otherwise what the view shows.
 2. An inode is in the overlay under all of its `names`.
 3. What is pending and was closed is in the journal.
-4. `by_origin` holds every inode of the view that is open or pending, so that all names of a file lead to it.
+4. `by_origin` holds the inode to which the names of a file of the view lead, if it is open or pending.
+5. An older version is an inode that was opened before another node changed its file.  It has no `names`, is in `opened`
+   alone, and finds its file by `origin`, or by `home` where the file is not in the view.
 
 Everything here is done holding `lock`, which is taken before the replica's and never after it.
 """
@@ -503,14 +505,14 @@ class WorkingSet:
         self.give(inode.home, inode, None if opened is None else opened.version)
 
     def _newest(self, inode: Inode) -> Inode | None:
-        """What the names of the file lead to of which somebody has this version open; `None` if to the view."""
+        """The inode to which the names of this inode's file lead, maybe another version; `None` if to the view."""
         if inode.origin is not None:
             return self.by_origin.get(inode.origin)
         slot = MISSING if inode.home is None else self.overlay.get(inode.home)
         return slot if isinstance(slot, Inode) else None
 
     def _older(self, inode: Inode) -> list[Inode]:
-        """Other versions of a pending file that somebody has open, and that go where its names go."""
+        """The older versions that were opened by a name which this inode has here."""
         return [
             each
             for each in self.opened
@@ -538,8 +540,10 @@ class WorkingSet:
         inode.take_unset(other.mode, other.owner)
         if inode.mtime is None:
             inode.mtime, inode.exact = other.mtime, other.exact
+        # All names of a file have one number, whichever version they show.
         inode.number = other.number
         if inode.origin is None:
+            # What has the names of a new file has no home; the other version keeps the path by which it was open.
             inode.home, other.home = None, inode.home
         else:
             self.by_origin[inode.origin] = inode
@@ -548,14 +552,15 @@ class WorkingSet:
     def place(self, inode: Inode, shown: Attributes | None, home: Path | None) -> None:
         """An inode is what the view shows at this path, or has no place there any more.
 
-        Its older versions that are open go with it, as they go with its names.
+        Its older versions go with it, as they go with its names.  What names lead to it is told by `lead`, and `shown`
+        of the inode is the caller's to set.
         """
         origin = None if shown is None else shown.origin
         if origin != inode.origin:
             for each in self._older(inode):
                 each.origin = origin
                 if shown is not None and each.shown is not None:
-                    # The version that it has opened was elsewhere: what is written to it follows what is there now.
+                    # What it was opened at belongs to the old path, and nothing at the new one can be a fork of that.
                     each.home, each.shown = home, each.shown._replace(version=shown.version)
         if inode.origin is not None and self.by_origin.get(inode.origin) is inode:
             del self.by_origin[inode.origin]
@@ -584,7 +589,7 @@ class WorkingSet:
         """Take a name away from whatever has it.  The inode lives on while it has another one or is open.
 
         `is_given`: another inode gets the name at once, so the journal keeps the old one until that is closed;
-        `is_moved`: the inode gets another name, and `follow_names` is called then.
+        `is_moved`: the inode gets another name in a moment, and the caller calls `follow_names` then.
         """
         slot = self.overlay.get(path)
         inode = slot if isinstance(slot, Inode) else None
@@ -615,11 +620,11 @@ class WorkingSet:
             self.follow_names(path, inode)
 
     def follow_names(self, gone: Path, inode: Inode | None) -> None:
-        """Open versions of a file learn where it is now that it, or another one, has lost a name; `inode`: what has."""
+        """Older versions that were open by a name that `inode` has lost go on by another name of their file, if any."""
         for stale in self.opened:
-            # Opened before another node changed the file, so the names do not lead to it any more.
             if stale is inode or stale.home != gone or stale.names:
                 continue
+            # A version whose file is not in the view knows it by the path alone: it was what has just lost that.
             current = inode if stale.origin is None else self.by_origin.get(stale.origin)
             left = self.live_names(stale) | (set() if current is None else set(current.names))
             if left:
@@ -639,15 +644,17 @@ class WorkingSet:
         return bool(others)
 
     def leave_home(self, inode: Inode) -> None:
-        """An inode has got another name.  If the view has it nowhere any more, it is a file of its own from now on.
+        """After a move: an inode that the view has nowhere any more is a file of its own from now on.
 
-        Otherwise a revert that brings back what another node has removed would make that a name of this file.  Raises
-        `NoSpace`, `StoreError`.
+        Another node has removed it.  Otherwise a revert that brings that back would make it a name of this file.
+
+        Raises `NoSpace`, `StoreError`.
         """
         if inode.origin is None or inode.home is None or not inode.names:
             return
-        is_told = inode.home in inode.names or self.overlay.get(inode.home) is None
-        if not is_told and not self.replica.names_from(inode.origin):
+        # This node may still say itself what is at the old place.
+        is_ours = inode.home in inode.names or self.overlay.get(inode.home) is None
+        if not is_ours and not self.replica.names_from(inode.origin):
             self.uproot(inode)
 
     def _has_home(self, inode: Inode, home: Path) -> bool:
