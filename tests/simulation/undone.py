@@ -406,7 +406,7 @@ MENDS = (
     Mend(
         "warns that the key has leaked",
         "daemon/gossipkeys.py",
-        "            await self._warn_if_due(lost)\n",
+        "        await self._warn_if_due()\n",
         "",
         first=136,
         needs="closed",
