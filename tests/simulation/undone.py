@@ -335,6 +335,22 @@ MENDS = (
         needs="mount",
     ),
     Mend(
+        "place that another node has taken away",
+        "fs/namespace.py",
+        "            working.leave_home(held)\n",
+        "",
+        first=219,
+        needs="mounts",
+    ),
+    Mend(
+        "open file that has lost its last name",
+        "fs/staging/workingset.py",
+        "                self._part(stale)\n",
+        "                stale.unlinked = True\n",
+        first=4160,
+        needs="mounts",
+    ),
+    Mend(
         "copy of a spool that a record has",
         "fs/staging/workingset.py",
         "        elif inode.spool.is_recorded:\n",
