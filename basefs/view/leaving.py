@@ -27,8 +27,6 @@ def leave(tree: Tree, signer: Signer, path: Path, node: Node, top: Path) -> list
     if node.is_directory or path != tree.first_name(node.state):
         return draft.entries
     end = tree.end_of(node)
-    # Not what is at the path: that may be a link that was made where the file had begun.
-    shown = tree.resolver.state_after(end)
     for other, name in tree.names_of(path, node):
         valid = signer.valid(name.authority)
         key = next((key for key in valid if tree.resolver.may_change(key.fingerprint, node.state)), None)
@@ -36,5 +34,7 @@ def leave(tree: Tree, signer: Signer, path: Path, node: Node, top: Path) -> list
             tip, state = name.outcome.tips[0], name.state
             link = key.sign(tip.hash, signer.now(), Action.LINK, tip.name, end, Extensions(is_moved=True))
             draft.entries.append(link)
+            # Not what is at the path: that may be a link that was made where the file had begun.
+            shown = tree.resolver.state_after(end)
             draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
     return draft.entries
