@@ -6,8 +6,8 @@ revoked since gives way to any other one.
 
 A new key is due in two cases.  Its maker's key is no longer valid at `/`: newcomers do not take it.  Or it has leaked,
 which follows from two facts, in whatever order they are written: the members that may have the key, which its file
-names before they are given it, and the members of the log.  A member that had not received a revoke yet may
-have given the new key to the revoked machine: where it makes none itself, it tells those that do.
+names before they are given it, and the members of the log.  A member that had not received a revoke yet may have given
+the new key to the revoked machine: where it makes none itself, it tells those that do.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from basefs.durable import write_file
 from basefs.errors import BaseFSError, NotPermitted, StoreError
 from basefs.gossip.events import Address
 from basefs.gossip.key import KEY_SIZE, SYSTEM, GossipKey
+from basefs.gossip.members import Peer
 from basefs.gossip.service import Gossip
 from basefs.log.ed25519 import PUBLIC_KEY_SIZE, SIGNATURE_SIZE, is_signed
 from basefs.log.keys import SigningKey
@@ -272,7 +273,7 @@ class GossipKeys:
         elif now >= self._warns_at:
             # Maybe nobody makes another one.
             self._warns_at, self._pause = now + self._pause, min(2 * self._pause, 300.0)
-            others = [peer.sync_address for peer in self._gossip.expected]
+            others = [peer.sync_address for peer in self._others()]
             await self._tell(self._rng.sample(others, min(len(others), _TOLD_AT_ONCE)))
 
     async def renew(self) -> RenewedGossipKey:
@@ -303,7 +304,7 @@ class GossipKeys:
         """
         new = SignedKey.make(self._kept.signed.key.generation + 1, signer, self._replica.identity, self._rng)
         await self._take(SentKey(new).encode(), lambda: True)
-        return await self._tell([peer.sync_address for peer in self._gossip.expected])
+        return await self._tell([peer.sync_address for peer in self._others()])
 
     async def _tell(self, addresses: Sequence[Address]) -> list[bool]:
         """Exchange the key with members, some at a time; returns which of them have answered.  Raises OSError."""
@@ -315,10 +316,14 @@ class GossipKeys:
 
         return list(await asyncio.gather(*map(tell, addresses)))
 
+    def _others(self) -> list[Peer]:
+        """The members that have not left; who comes back asks."""
+        return [peer for peer in self._gossip.expected if not peer.leaves]
+
     def _lost(self) -> Sequence[Address]:
-        expected = [peer for peer in self._gossip.expected if not peer.leaves]
-        lost = [peer.sync_address for peer in expected if peer.status != "alive"]
-        return lost if len(lost) < len(expected) else [*lost, *self._named()]
+        others = self._others()
+        lost = [peer.sync_address for peer in others if peer.status != "alive"]
+        return lost if len(lost) < len(others) else [*lost, *self._named()]
 
     def _named(self) -> list[Address]:
         named = map(parse_address, self._gossip.candidates)
