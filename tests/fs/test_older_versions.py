@@ -21,6 +21,14 @@ def links(two: Two, handle: int) -> int:
     return two.here.fs.metadata.stat_inode(two.here.fs.files.inode_of(handle)).links
 
 
+def check_shown(two: Two, files: dict[bytes, bytes]) -> None:
+    """Programs see these files before and after the changes are published, and each has a number of its own."""
+    assert two.shown() == files
+    two.meet()
+    assert two.shown() == files
+    assert confused(two.here.fs, two.here.load) == []
+
+
 @pytest.mark.parametrize("is_moved", [False, True], ids=["linked", "moved"])
 @pytest.mark.parametrize("is_read", [False, True], ids=["", "read"])
 def test_what_a_moved_file_takes_along_is_what_is_opened_then(two: Two, is_moved: bool, is_read: bool) -> None:
@@ -78,10 +86,7 @@ def test_a_link_is_one_file_with_what_is_written_to_a_newer_version(two: Two, is
     if is_looked_at:
         two.here.load(F)
     two.here.save("/d/f", b"ours")
-    assert two.shown() == {b"f": b"ours", b"g": b"ours"}
-    two.meet()
-    assert two.shown() == {b"f": b"ours", b"g": b"ours"}
-    assert confused(two.here.fs, two.here.load) == []
+    check_shown(two, {b"f": b"ours", b"g": b"ours"})
 
 
 def test_a_link_is_one_file_with_a_newer_version_that_is_moved(two: Two) -> None:
@@ -89,10 +94,7 @@ def test_a_link_is_one_file_with_a_newer_version_that_is_moved(two: Two) -> None
     two.elsewhere()
     two.here.fs.namespace.rename(F, path("/d/h"))
     two.here.save("/d/h", b"ours")
-    assert two.shown() == {b"g": b"ours", b"h": b"ours"}
-    two.meet()
-    assert two.shown() == {b"g": b"ours", b"h": b"ours"}
-    assert confused(two.here.fs, two.here.load) == []
+    check_shown(two, {b"g": b"ours", b"h": b"ours"})
 
 
 def test_two_that_have_the_newest_version_open_share_it_while_an_older_one_is_staged(two: Two) -> None:
@@ -147,10 +149,7 @@ def test_an_open_file_is_written_under_the_name_that_another_node_has_left_it(
     two.here.fs.files.write(handle, b"F", 0)
     two.here.close(handle)
     shown = {b"g": b"First"} | ({b"f": b"another file"} if is_filled else {})
-    assert two.shown() == shown
-    two.meet()
-    assert two.shown() == shown
-    assert confused(two.here.fs, two.here.load) == []
+    check_shown(two, shown)
 
 
 @pytest.mark.parametrize("names", [(F, G), (G, F)])

@@ -74,7 +74,7 @@ class Ledger:
         self.names: dict[Path, Thing] = {}
         #: When that was.
         self._changed_at: dict[Path, float] = {}
-        #: When a path was given to a file that programs have made, or that was closed, the last time.
+        #: When a path was last given to a file that programs have made, or such a file was closed there.
         self._new_at: dict[Path, float] = {}
         #: Names that were removed, and since when nothing was made of them, or below.
         self.removed: dict[Path, float] = {}
@@ -112,13 +112,17 @@ class Ledger:
             self._new_at[path] = self._time()
         self._since.setdefault(path, []).append(_copied(thing))
 
-    def written(self, file: File) -> None:
-        """A file was written to: that is what its names are, whatever another handle has made of them."""
+    def written(self, file: File, is_replaced: Callable[[File, File], bool]) -> None:
+        """A file was written to: that is what its names are, whatever another handle has made of them.
+
+        `is_replaced`: whether others had made the second one in the place of the first.
+        """
         if file.is_lost or self.paths(file):
             return
         other = self.names.get(file.home)
-        if isinstance(other, File) and self._new_at.get(file.home, -1.0) > file.found_at:
-            # Another node has removed this one, and a program has made another one in its place, maybe long ago.
+        if isinstance(other, File) and (self._new_at.get(file.home, -1.0) > file.found_at or is_replaced(file, other)):
+            # Another node has removed this one.  A program has made another one in its place, maybe long ago, or has
+            # opened and written the one that others had put there.
             file.is_lost = True
             return
         for path in self.paths(other) if isinstance(other, File) else [file.home]:

@@ -162,11 +162,7 @@ class Program:
         return self._call(lambda: self._fs.files.create(path, mode), done), opened[0]
 
     def _written(self, file: File) -> None:
-        other = self._ledger.names.get(file.home)
-        if isinstance(other, File) and not self._ledger.paths(file) and self._mount.is_replaced(file, other):
-            # Another node has removed this one and made another one, which a program has opened and written since.
-            file.is_lost = True
-        self._ledger.written(file)
+        self._ledger.written(file, self._mount.is_replaced)
 
     def _write(self, handle: int, file: File, data: bytes, at: int) -> None:
         def write() -> None:

@@ -25,7 +25,7 @@ Load = Callable[[EntryHash | None], Content]
 
 
 def drafts(author: Author, steps: Sequence[Step], load: Load) -> Iterator[Draft]:
-    """The entries that publish these steps; sets `error` of those that cannot be."""
+    """The entries that publish these steps; sets `error` of those that cannot be, and `written` of the others."""
     for step in steps:
         step.error = step.written = None
     waiting = []
@@ -170,6 +170,7 @@ def _fill(author: Author, step: Step, path: Path) -> Iterator[Draft]:
 def _write(author: Author, step: Step, path: Path, content: Content) -> Draft:
     mtime = step.mtime if step.exact else None
     draft = author.write(path, content, mode=step.mode, owner=step.owner, mtime=mtime, written=step.mtime)
+    # The write, and what follows it in its line: its mode.
     step.written = next(iter(draft.contents), None)
     for entry in draft.entries:
         if entry.parent == step.written:

@@ -100,6 +100,7 @@ def _take_over_inode(working: WorkingSet, step: Step, inode: Inode) -> None:
     if inode.handles or inode.names:
         working.lead(attributes.origin, inode)
     if inode.base is not None and inode.base != attributes.content:
+        # The older version that is open goes on, and all of these names show another one.
         lost = {path: state for path in step.names if (state := working.replica.state_after(inode.base)) is not None}
     for path, state in lost.items():
         _tell(working, path, state)
