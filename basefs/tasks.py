@@ -28,6 +28,8 @@ async def first_of(*coroutines: Coroutine[Any, Any, Any]) -> Any:
         return done.pop().result()
     finally:
         await cancel(tasks)
+        # As in `within`.
+        del tasks
 
 
 async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
@@ -64,7 +66,12 @@ async def within(
         raise
     if task.cancelled():
         raise asyncio.TimeoutError
-    return task.result()
+    try:
+        return task.result()
+    finally:
+        # The traceback of what it raises has this frame.  With the task in it, all that the task has held would stay
+        # until the next search for garbage.
+        del task
 
 
 def _give_up(ended: asyncio.Future[T], unwanted: Callable[[T], None] | None) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
-from basefs.tasks import is_set_within, within
+from basefs.tasks import first_of, is_set_within, within
 
 
 @pytest.mark.parametrize("seconds", [None, 60.0])
@@ -112,3 +116,34 @@ def test_a_result_that_comes_as_time_runs_out_is_taken() -> None:
         assert await within(0.01, insist()) == "result"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "wait", [lambda coroutine: within(60.0, coroutine), lambda coroutine: within(None, coroutine), first_of]
+)
+def test_what_has_failed_holds_nothing(wait: Callable[[Coroutine[Any, Any, None]], Awaitable[None]]) -> None:
+    """Otherwise the connections of an attacker stay in memory until the next search for garbage."""
+
+    class Buffer:
+        pass
+
+    held: list[weakref.ref[Buffer]] = []
+
+    async def fail() -> None:
+        buffer = Buffer()
+        held.append(weakref.ref(buffer))
+        await asyncio.sleep(0)
+        raise ConnectionError("refused")
+
+    async def main() -> None:
+        with contextlib.suppress(ConnectionError):
+            await wait(fail())
+        # What ends with the task ends a turn of the loop later.
+        await asyncio.sleep(0)
+        assert held[0]() is None
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()

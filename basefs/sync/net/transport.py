@@ -189,7 +189,7 @@ class Session:
         self._progress = progress
         self._wake = asyncio.Event()  # the sender may have something to do
         self._ended = asyncio.Event()  # the core has a result, or a task failed
-        self._failure: Exception | None = None
+        self._failure: Exception | None = None  # a bug
 
     async def run(self) -> Result:
         """Run to the end and close the connection.  Raises only what is a bug."""
@@ -236,7 +236,7 @@ class Session:
                 self._connection.abort()
             self._write_rest()
             self._connection.close()
-        if self._failure is not None and not isinstance(self._failure, BaseFSError):
+        if self._failure is not None:
             raise self._failure
         result = self._core.result
         assert result is not None, "a session ends with a result"
@@ -313,7 +313,8 @@ class Session:
         try:
             await part()
         except Exception as error:  # the log failed, or a bug: either way the session is over
-            self._failure = error
+            if not isinstance(error, BaseFSError):
+                self._failure = error
             if isinstance(error, NoSpace):
                 self._ran_out_of_room()
                 self._core.end(Reason.FULL)

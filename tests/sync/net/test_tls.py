@@ -13,6 +13,7 @@ import ssl
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -444,6 +445,43 @@ def test_a_member_that_breaks_a_rule_is_banned_by_its_key_alone() -> None:
             assert (await sync_with(Writer().log(), HOST, server.port, shared=ours)).equal
 
     run(main())
+
+
+def test_a_connection_that_sends_what_is_damaged_holds_nothing_when_it_has_ended() -> None:
+    """Otherwise those of an attacker stay in memory, with all that they have received."""
+    ended: list[weakref.ref[Connection]] = []
+    over = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer)
+        await connection.accept(credentials(B, A))
+        while await connection.read(DEADLINE):
+            pass
+        assert connection.refused is not None
+        connection.close()
+        ended.append(weakref.ref(connection))
+        over.set()
+
+    async def main() -> None:
+        server = await asyncio.start_server(accept, HOST, 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            client = credentials(A, B).client()
+            done = client.shake(b"")
+            while not done:
+                writer.write(client.to_send())
+                done = client.shake(await reader.read(1 << 16))
+            # A record of TLS as by RFC 8446, section 5.2.
+            writer.write(client.to_send() + b"\x17\x03\x03\x00\x20" + bytes(32))
+            await asyncio.wait_for(over.wait(), DEADLINE)
+            await until(lambda: ended[0]() is None)
+            writer.close()
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
 
 
 def test_all_keys_that_one_has_let_in_share_its_places() -> None:
