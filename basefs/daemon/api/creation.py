@@ -263,6 +263,10 @@ def _first(
     return nodes[-1]
 
 
+#: Seconds in which members may get to know the key of a newcomer.
+_PATIENCE = 10.0
+
+
 @dataclass(slots=True)
 class Access:
     """How a newcomer is let in; for one arrival.
@@ -287,10 +291,10 @@ class Access:
         loop = asyncio.get_running_loop()
         while True:
             result = await self._try(replica, node, progress, limits)
-            if result.reason is not Reason.UNKNOWN_KEY or not self.is_invited:
+            if result.reason is not Reason.UNKNOWN_KEY:
                 return result
-            # Members let in a key that was granted a moment ago, also on a busy machine.
-            self._until = min(self._until, loop.time() + 5.0)
+            # It may have been granted a moment ago.  Members then let it in a second later, a busy one after some.
+            self._until = min(self._until, loop.time() + _PATIENCE)
             if loop.time() >= self._until:
                 return result
             await asyncio.sleep(0.5)
