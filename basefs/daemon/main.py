@@ -82,13 +82,14 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         stack.callback(event_loop.stop)
         # Closed before the network, so that what is still pending reaches others.
         stack.callback(filesystem.close)
-        filesystem.start()
         run_file = RunFile(home, options.name)
         run_file.write(options.mountpoint)
         stack.callback(run_file.remove)
         stack.callback(manager.stopping)
         # Also gives the file of the log a block, so that a disk without another one can still be told of.
         log.info("BaseFS %s serves %s at %s", __version__, options.name, options.mountpoint or "no mountpoint")
+        # On a nearly full disk, an attempt to publish takes all room for a moment.
+        filesystem.start()
         if options.mountpoint is None:
             # With a mount, libfuse catches these.
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
