@@ -129,12 +129,12 @@ test-pythons: pythons
 simulate: $(VENV)/.checkable
 	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --from $(FROM) --jobs $(CORES) $(PLAIN) $(TRACE)
 
-lint: install
+lint: $(VENV)/.checkable
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-format: install
+format: $(VENV)/.checkable
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

@@ -28,7 +28,7 @@ async def first_of(*coroutines: Coroutine[Any, Any, Any]) -> Any:
         return done.pop().result()
     finally:
         await cancel(tasks)
-        # As in `within`.
+        # Otherwise its exception and this frame hold each other: see `within`.
         del tasks
 
 
@@ -69,8 +69,8 @@ async def within(
     try:
         return task.result()
     finally:
-        # The traceback of what it raises has this frame.  With the task in it, all that the task has held would stay
-        # until the next search for garbage.
+        # The task stores its exception, whose traceback holds this frame.  With the task in the frame that is a cycle,
+        # and all that the task has held would stay until the next search for garbage.
         del task
 
 

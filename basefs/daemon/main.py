@@ -39,7 +39,7 @@ from basefs.replica.replica import Replica
 log = logging.getLogger(__name__)
 
 #: Seconds for which a thread may keep the interpreter lock while another one wants it.  At the default of 5 ms a FUSE
-#: operation takes 5 to 20 ms while the event loop is busy, with this 0.3 to 1 ms (measured; docs/architecture.md).
+#: operation took 5 to 20 ms while the event loop was busy, with this 0.3 to 1 ms.
 SWITCH_INTERVAL = 0.0002
 
 
@@ -86,9 +86,10 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         run_file.write(options.mountpoint)
         stack.callback(run_file.remove)
         stack.callback(manager.stopping)
-        # Also gives the file of the log a block, so that a disk without another one can still be told of.
+        # Also gives the daemon's log file a block, so that a disk which is full later can still be told of.
         log.info("BaseFS %s serves %s at %s", __version__, options.name, options.mountpoint or "no mountpoint")
-        # On a nearly full disk, an attempt to publish takes all room for a moment.
+        # Behind the run file: on a nearly full disk, an attempt to publish takes all room for a moment, and that file
+        # would not fit.
         filesystem.start()
         if options.mountpoint is None:
             # With a mount, libfuse catches these.

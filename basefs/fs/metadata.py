@@ -16,7 +16,7 @@ from basefs.view.states import DIRECTORY_MODE, FILE_MODE, LINK_MODE, Kind, Owner
 
 KIND_BITS = {Kind.FILE: stat.S_IFREG, Kind.DIRECTORY: stat.S_IFDIR, Kind.SYMLINK: stat.S_IFLNK}
 _DEFAULT_MODES = {Kind.FILE: FILE_MODE, Kind.DIRECTORY: DIRECTORY_MODE, Kind.SYMLINK: LINK_MODE}
-#: The extended attributes of every path; read-only (docs/architecture.md).
+#: The extended attributes of every path; read-only (docs/posix.md).
 ATTRIBUTES = tuple(f"user.basefs.{name}" for name in ("hash", "author", "state", "conflicts", "revisions"))
 
 

@@ -1,4 +1,4 @@
-"""Owners: users and groups as a mount shows and keeps them (docs/architecture.md)."""
+"""Owners: users and groups as a mount shows and keeps them (docs/posix.md)."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def get(name: str, address: str, identity: str | None, as_json: bool) -> None:
 
     A node without a key gets one. It can write as soon as another node has granted that key; see 'basefs grant'. A
     closed filesystem is sent to its members only, so there the key comes first: 'basefs genkey' here, 'basefs grant' on
-    a node that has the filesystem. Nothing proves that the node at ADDR is a member: --id proves that the
-    filesystem is the right one.
+    a node that has the filesystem. A key that is not known there yet is tried again for 10 seconds. Nothing proves that
+    the node at ADDR is a member: --id proves that the filesystem is the right one.
     """
     home = Home.from_environment()
     pinned = None if identity is None else parse_identity(identity)

@@ -50,7 +50,7 @@ _INSTEAD = {
 #: What works as a command, and has no module.
 _WORDS = ("help", "version")
 
-#: Commands whose module lies in a room with what else they need, and where.
+#: Commands whose module lies in a package with what else they need, and where.
 _ROOMS = {
     "doctor": "doctor.command",
     "import": "import_",

@@ -6,9 +6,9 @@ One writer, many readers.  Invariants
    is nothing to read: derived state is in the log file, and the view is resolved when somebody looks).
 2. An entry is committed to the log before the view shows it.
 3. The lock is held for one transaction at the most.  A batch of remote entries is split after `LONG_HOLD` if another
-   thread waits; blocks without an entry are never split, so the caller bounds their number.  No thread verifies, or
-   waits for the network or for fsync, while it holds the lock, and no content of more than some kilobytes is encoded,
-   decoded or compared under it.
+   thread waits; blocks without an entry are never split, so the caller bounds their number.  While it holds the lock,
+   no thread waits for the network or for fsync, or verifies a signature whose key was known before, and no content of
+   more than some kilobytes is encoded, decoded or compared.
 4. Commits are numbered.  Subscribers are called without the lock, in the order of the numbers, by any thread.
 5. The view is read under the lock, for one path at the most except where everything is listed.  Attributes are cached
    (`basefs/view/statcache.py`), and what is never changed once it is committed is read from snapshots of the log

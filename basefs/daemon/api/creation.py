@@ -263,7 +263,7 @@ def _first(
     return nodes[-1]
 
 
-#: Seconds in which members may get to know the key of a newcomer.
+#: Seconds for which a newcomer goes on asking, since members may not know its key yet.
 _PATIENCE = 10.0
 
 
@@ -281,7 +281,7 @@ class Access:
     credentials: Sequence[Credentials]
     refused: str = ""
     is_invited: bool = False
-    #: When no member is asked again, once one has refused the key; by the clock of event loops.
+    #: From then on a refusal is final, for all nodes of this arrival; by the clock of event loops.
     _until: float = field(default=math.inf, init=False)
 
     async def session(
@@ -293,7 +293,8 @@ class Access:
             result = await self._try(replica, node, progress, limits)
             if result.reason is not Reason.UNKNOWN_KEY:
                 return result
-            # It may have been granted a moment ago.  Members then let it in a second later, a busy one after some.
+            # It may have been granted a moment ago.  A member lets it in a second after that, a busy one some seconds
+            # after.
             self._until = min(self._until, loop.time() + _PATIENCE)
             if loop.time() >= self._until:
                 return result

@@ -1,4 +1,4 @@
-"""The kernel's caches of a mount: how long they hold, and what must be looked up again (docs/architecture.md).
+"""The kernel's caches of a mount: how long they hold, and what must be looked up again (docs/fs.md).
 
 libfuse's calls are made through ctypes by a thread that serves no request: an invalidation waits for pages that are
 being read, which only the thread that serves can bring.

@@ -1,4 +1,4 @@
-"""The mirror: what another node has changed happens once more through the mount (docs/architecture.md).
+"""The mirror: what another node has changed happens once more through the mount (docs/fs.md).
 
 No filesystem in user space can send inotify events.  But when a thread of ours makes the file that another node has
 made, the kernel tells whoever watches, and learns of it itself, so that its caches are right.  The handlers recognise

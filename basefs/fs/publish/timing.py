@@ -1,4 +1,4 @@
-"""Timing: when the working set is published (docs/architecture.md).
+"""Timing: when the working set is published (docs/fs.md).
 
 A change costs whoever makes it little, and publishing it five times as much; while both compete for the interpreter,
 each operation waits for it.  So who changes very many names has it first, and they are published afterwards.

@@ -1,4 +1,4 @@
-"""Scratch names: files that editors and tools make only to save another one (docs/architecture.md).
+"""Scratch names: files that editors and tools make only to save another one (docs/fs.md).
 
 Those that nothing else is called stay on this node.  Others look as if they were renamed in a moment, which nobody
 knows before it is done: they wait for it.

@@ -1,4 +1,4 @@
-"""Spools: the bytes of files that are being written here (docs/architecture.md).
+"""Spools: the bytes of files that are being written here (docs/fs.md).
 
 A small file stays in memory until it is closed, a larger one is a sparse file on disk, so that what applications
 write never fills the memory.

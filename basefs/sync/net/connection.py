@@ -175,8 +175,8 @@ class Connection:
         return data or (b"" if self._tls.ended else None)
 
     def _refuse(self, refused: Refused, told: bytes) -> None:
-        # Not the one that was raised: its traceback, and its cause's, hold this connection, which then stays in memory
-        # until the next search for garbage.
+        # A copy.  The tracebacks of the one that was raised, and of its cause, hold this connection: stored here they
+        # would make a cycle, which stays in memory until the next search for garbage.
         self.refused = Refused(refused.reason, refused.detail, by_peer=refused.by_peer)
         if told and not self.closing:
             self._writer.write(told)
