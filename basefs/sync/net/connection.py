@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 import termios
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from basefs.sync.net.tls import ALPN, FIRST_BYTE, Credentials, Refused, TlsFilter
 from basefs.sync.net.uplink import Flow
@@ -43,6 +43,18 @@ def retry_after(round_trip: float) -> float:
     """Seconds after which to send again what was not acknowledged, at the latest, where a round trip takes so long."""
     # The kernel allows no more than two minutes.
     return min(max(1.0, ROUND_TRIPS * round_trip), 120.0)
+
+
+@contextlib.contextmanager
+def _copied() -> Iterator[None]:
+    """Raises a copy of an OSError that asyncio stores with the connection.
+
+    The traceback of that one would hold what waits here, and so the connection: see `Connection._refuse`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(*error.args) from error.with_traceback(None)
 
 
 class Connection:
@@ -86,7 +98,7 @@ class Connection:
 
         `turn`: is awaited once the client has begun, before that costs anything.
         """
-        first = await self._reader.read(CHUNK)
+        first = await self._next(CHUNK)
         if not first:
             raise Refused(Reason.LOST, "the connection ended before the TLS handshake")
         if not first.startswith(FIRST_BYTE):
@@ -106,7 +118,7 @@ class Connection:
                 self._send_of(tls)
                 if is_done:
                     break
-                data = await self._reader.read(CHUNK)
+                data = await self._next(CHUNK)
                 if not data:
                     raise Refused(Reason.LOST, "the connection ended in the TLS handshake")
                 self._overhead[1] += len(data)
@@ -137,7 +149,12 @@ class Connection:
 
     async def drain(self) -> None:
         """Wait until more can be sent.  Raises OSError."""
-        await self._writer.drain()
+        with _copied():
+            await self._writer.drain()
+
+    async def _next(self, most: int) -> bytes:
+        with _copied():
+            return await self._reader.read(most)
 
     async def read(self, seconds: float | None = None) -> bytes | None:
         """What has come, b"" at the end, however the connection ended; `None` if nothing does for so many seconds."""
@@ -184,7 +201,7 @@ class Connection:
     async def _read_some(self, seconds: float | None) -> bytes | None:
         try:
             # As many as one read of the kernel's brings: what waits is given to the log together.
-            return await within(seconds, self._reader.read(256 * 1024))
+            return await within(seconds, self._next(256 * 1024))
         except asyncio.TimeoutError:
             # The kernel's time-out of a connection is the same error.
             return None if self._reader.exception() is None else b""
@@ -193,7 +210,7 @@ class Connection:
 
     async def throw_away(self, most: int) -> None:
         """Read until there is no more, or until it is more than so many bytes.  Raises OSError."""
-        while most > 0 and (data := await self._reader.read(CHUNK)):
+        while most > 0 and (data := await self._next(CHUNK)):
             most -= len(data)
 
     def take_overhead(self) -> tuple[int, int]:
@@ -229,7 +246,11 @@ class Connection:
         """Close it, and wait for that, for so many seconds at the most."""
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
-            await within(seconds, self._writer.wait_closed())
+            await within(seconds, self._closed())
+
+    async def _closed(self) -> None:
+        with _copied():
+            await self._writer.wait_closed()
 
     def abort(self) -> None:
         """Cut it off."""

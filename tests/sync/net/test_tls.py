@@ -10,6 +10,7 @@ import gc
 import random
 import socket
 import ssl
+import struct
 import tempfile
 import threading
 import time
@@ -476,6 +477,37 @@ def test_a_connection_that_sends_what_is_damaged_holds_nothing_when_it_has_ended
             await asyncio.wait_for(over.wait(), DEADLINE)
             await until(lambda: ended[0]() is None)
             writer.close()
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("begins", [b"", b"\x16\x03\x01"], ids=["at once", "in the handshake"])
+def test_a_connection_that_is_reset_holds_nothing(begins: bytes) -> None:
+    """The stream keeps the error of the reset, and raises it to whoever reads."""
+    ended: list[weakref.ref[Connection]] = []
+    accepted = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer)
+        ended.append(weakref.ref(connection))
+        accepted.set()
+        with contextlib.suppress(OSError, Refused):
+            await connection.accept(credentials(B, A))
+        connection.abort()
+
+    async def main() -> None:
+        server = await asyncio.start_server(accept, HOST, 0)
+        async with server:
+            with socket.create_connection(server.sockets[0].getsockname()) as client:
+                client.sendall(begins)
+                await asyncio.wait_for(accepted.wait(), DEADLINE)
+                # Its end is a reset: socket(7).
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await until(lambda: ended[0]() is None)
 
     gc.disable()
     try:
