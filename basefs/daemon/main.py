@@ -82,6 +82,10 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         stack.callback(event_loop.stop)
         # Closed before the network, so that what is still pending reaches others.
         stack.callback(filesystem.close)
+        if options.mountpoint is None:
+            # Before others can read whom to signal.  With a mount, libfuse catches these.
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, lambda *_: stop.set())
         run_file = RunFile(home, options.name)
         run_file.write(options.mountpoint)
         stack.callback(run_file.remove)
@@ -92,9 +96,6 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         # would not fit.
         filesystem.start()
         if options.mountpoint is None:
-            # With a mount, libfuse catches these.
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, lambda *_: stop.set())
             _tell(on_ready, manager)
             stop.wait()
             return

@@ -48,8 +48,9 @@ class Publisher:
 
     def start(self) -> None:
         """Publish from now on without being asked."""
-        self._thread = threading.Thread(target=self._main, name="publisher", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._main, name="publisher", daemon=True)
+        thread.start()
+        self._thread = thread  # only one that runs is waited for
         self.attend(self._woken.set)
 
     def attend(self, wake: Callable[[], object]) -> None:
