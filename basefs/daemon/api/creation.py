@@ -291,7 +291,7 @@ class Access:
         loop = asyncio.get_running_loop()
         while True:
             result = await self._try(replica, node, progress, limits)
-            if result.reason is not Reason.UNKNOWN_KEY:
+            if result.reason is not Reason.UNKNOWN_KEY or not result.by_peer:
                 return result
             # It may have been granted a moment ago.  A member lets it in a second after that, a busy one some seconds
             # after.
