@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from basefs.tasks import first_of, is_set_within, within
+from tests.support.asynchronous import run_uncollected
 
 
 @pytest.mark.parametrize("seconds", [None, 60.0])
@@ -142,8 +142,4 @@ def test_what_has_failed_holds_nothing(wait: Callable[[Coroutine[Any, Any, None]
         await asyncio.sleep(0)
         assert held[0]() is None
 
-    gc.disable()
-    try:
-        asyncio.run(main())
-    finally:
-        gc.enable()
+    run_uncollected(main())

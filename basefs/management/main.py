@@ -51,7 +51,7 @@ _INSTEAD = {
 _WORDS = ("help", "version")
 
 #: Commands whose module lies in a package with what else they need, and where.
-_ROOMS = {
+_MODULES = {
     "doctor": "doctor.command",
     "import": "import_",
 }
@@ -62,7 +62,7 @@ def load(command: str) -> click.Command:
 
     Its function has the same name, but for `import_`: nothing in Python may be called `import`.
     """
-    module = importlib.import_module(f"basefs.management.{_ROOMS.get(command, command)}")
+    module = importlib.import_module(f"basefs.management.{_MODULES.get(command, command)}")
     found: click.Command = getattr(module, f"{command}_" if keyword.iskeyword(command) else command)
     found.context_class = _Context
     return found

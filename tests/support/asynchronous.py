@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from tests.support.patience import DEADLINE
 
@@ -27,3 +28,12 @@ def run(coroutine):
         await until(lambda: len(asyncio.all_tasks()) <= 3)
 
     asyncio.run(main(), debug=False)
+
+
+def run_uncollected(coroutine):
+    """Run without the search for garbage: what is freed is in no cycle."""
+    gc.disable()
+    try:
+        asyncio.run(coroutine)
+    finally:
+        gc.enable()

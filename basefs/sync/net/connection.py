@@ -49,7 +49,7 @@ def retry_after(round_trip: float) -> float:
 def _copied() -> Iterator[None]:
     """Raises a copy of an OSError that asyncio stores with the connection.
 
-    The traceback of that one would hold what waits here, and so the connection: see `Connection._refuse`.
+    The reason is that of `Refused.copy`.
     """
     try:
         yield
@@ -192,9 +192,7 @@ class Connection:
         return data or (b"" if self._tls.ended else None)
 
     def _refuse(self, refused: Refused, told: bytes) -> None:
-        # A copy.  The tracebacks of the one that was raised, and of its cause, hold this connection: stored here they
-        # would make a cycle, which stays in memory until the next search for garbage.
-        self.refused = Refused(refused.reason, refused.detail, by_peer=refused.by_peer)
+        self.refused = refused.copy()
         if told and not self.closing:
             self._writer.write(told)
 

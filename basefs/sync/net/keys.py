@@ -69,8 +69,7 @@ async def _receive(connection: Connection) -> bytes:
     while len(data) < _SIZE:
         part = await connection.read()
         if connection.refused is not None:
-            # A copy: this frame holds the connection.
-            raise Refused(connection.refused.reason, connection.refused.detail, by_peer=connection.refused.by_peer)
+            raise connection.refused.copy()
         if not part:
             raise ConnectionError("it sent none")
         data += part

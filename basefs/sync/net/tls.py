@@ -59,6 +59,14 @@ class Refused(Exception):
         self.detail = detail
         self.by_peer = by_peer
 
+    def copy(self) -> Refused:
+        """One that was never raised.
+
+        The tracebacks of one that was, and of its cause, hold the frames that it came through, and so the connection.
+        Where a connection stores it, that is a cycle, which stays in memory until the next search for garbage.
+        """
+        return Refused(self.reason, self.detail, by_peer=self.by_peer)
+
 
 class Credentials:
     """The key of this node, and whom it trusts.

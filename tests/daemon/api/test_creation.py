@@ -15,7 +15,6 @@ from basefs.daemon.api.creation import fetch
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home
 from basefs.daemon.keyfiles import default_keys, ensure_default_key
 from basefs.log.interface import LogState
-from basefs.sync.net import server as server_module
 from basefs.sync.net.server import SyncServer
 from basefs.sync.net.tls import Credentials
 from basefs.sync.net.transport import SessionContext
@@ -60,9 +59,9 @@ def test_a_key_that_was_granted_a_moment_ago_is_let_in(tmp_path: Path, caplog: p
             refusals.append(record.getMessage())
             credentials.update([ROOT_KEY.public, default_keys(home)[0].public])
 
-    handler = Granting()
-    server_module.log.addHandler(handler)
-    caplog.set_level(logging.DEBUG, server_module.log.name)
+    server_log, handler = logging.getLogger(SyncServer.__module__), Granting()
+    server_log.addHandler(handler)
+    caplog.set_level(logging.DEBUG, server_log.name)
     try:
         with (
             contextlib.closing(make_replica(tmp_path / "log")) as replica,
@@ -72,5 +71,5 @@ def test_a_key_that_was_granted_a_moment_ago_is_let_in(tmp_path: Path, caplog: p
             found = fetch(home, "conf", address, None, lambda so_far: None, pytest.fail, "no member")
             assert found.identity == replica.identity.hex()
     finally:
-        server_module.log.removeHandler(handler)
+        server_log.removeHandler(handler)
     assert len(refusals) == 1

@@ -41,7 +41,7 @@ from basefs.sync.session.states import Role
 from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import VERSION
 from basefs.sync.wire.messages import Hash, Root, Stay
-from tests.support.asynchronous import until
+from tests.support.asynchronous import run_uncollected, until
 from tests.support.memory import MemoryLog
 from tests.support.patience import DEADLINE
 from tests.support.syncing import Syncing, running
@@ -478,11 +478,7 @@ def test_a_connection_that_sends_what_is_damaged_holds_nothing_when_it_has_ended
             await until(lambda: ended[0]() is None)
             writer.close()
 
-    gc.disable()
-    try:
-        asyncio.run(main())
-    finally:
-        gc.enable()
+    run_uncollected(main())
 
 
 @pytest.mark.parametrize("begins", [b"", b"\x16\x03\x01"], ids=["at once", "in the handshake"])
@@ -509,11 +505,7 @@ def test_a_connection_that_is_reset_holds_nothing(begins: bytes) -> None:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             await until(lambda: ended[0]() is None)
 
-    gc.disable()
-    try:
-        asyncio.run(main())
-    finally:
-        gc.enable()
+    run_uncollected(main())
 
 
 def test_all_keys_that_one_has_let_in_share_its_places() -> None:
