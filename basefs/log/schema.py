@@ -73,11 +73,8 @@ CREATE TABLE reverts (target BLOB NOT NULL, path INTEGER NOT NULL, PRIMARY KEY (
 -- When entries arrived here: number of the last one of a transaction, and UNIX seconds by this node's clock.
 CREATE TABLE arrivals (seq INTEGER PRIMARY KEY, time REAL NOT NULL);
 
--- What transactions have published of a staging area: the journal that this is about, what its records say, and the
--- hashes of the transaction's entries.  Rows go when their journal is gone for good.
-CREATE TABLE published (
-    seq INTEGER PRIMARY KEY, journal INTEGER NOT NULL, record BLOB NOT NULL, entries BLOB NOT NULL
-);
+-- What each path of the tree's directory was last equal to (`basefs/fs/index.py`).
+CREATE TABLE tree (path BLOB PRIMARY KEY, row BLOB NOT NULL) WITHOUT ROWID;
 
 -- Whole entries that wait for one that was lost to damage: the hash of a parent, or the fingerprint of a key.
 CREATE TABLE detached (hash BLOB PRIMARY KEY, needs BLOB NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;

@@ -62,7 +62,7 @@ def _parts(state: State) -> Iterable[bytes]:
     yield b"" if state.owner is None else _joined(state.owner)
     yield state.mtime.to_bytes(8, "big", signed=True)
     yield state.size.to_bytes(8, "big")
-    for entry in (state.content, state.origin, state.link):
+    for entry in (state.content, state.origin):
         yield entry or b""
     yield state.target
 

@@ -43,7 +43,7 @@ from basefs.log.cache import ContentCache
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder, NotEncoded
-from basefs.log.entries import Action, Entry, hash_of, signer_of
+from basefs.log.entries import Entry, hash_of, signer_of
 from basefs.log.guard import Guard
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.intake import Delivery, Intake, Newcomer
@@ -52,7 +52,6 @@ from basefs.log.keys import SigningKey, is_signed_by
 from basefs.log.missing import Incomplete
 from basefs.log.orphans import Orphans
 from basefs.log.placement import Placed
-from basefs.log.receipts import Receipt
 from basefs.log.reserve import NO_LIMITS, DiskLimits
 from basefs.log.room import Room
 from basefs.log.schema import CACHE_FILE, LOG_FILE
@@ -69,7 +68,6 @@ from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
 from basefs.view.members import NOBODY, MemberGrants, Members, members
 from basefs.view.needs import Needs, QuickLook
-from basefs.view.observed import Version
 from basefs.view.permissions import Grant
 from basefs.view.quotas import Use
 from basefs.view.resolution import Resolver
@@ -249,8 +247,8 @@ class Replica:
         self,
         make: Callable[[Author], Draft | Iterable[Draft]],
         *,
-        contents: Iterable[tuple[Path, Content, Version | None]] = (),
-        receipt: Callable[[], Receipt] | None = None,
+        contents: Iterable[tuple[Content, EntryHash | None]] = (),
+        rows: Callable[[], Mapping[bytes, bytes]] | None = None,
         key: SigningKey | None = None,
     ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
@@ -258,24 +256,22 @@ class Replica:
         `make` may also be a generator of drafts: each is in the view before the next one is asked for, and all of them
         reach the log together or not at all.
 
-        `contents` says beforehand what will be written where, and on which version that was made (`None`: the current
-        one), so that it is encoded before the lock is taken.  For what it leaves out `make` is called again; so it must
-        do nothing but draft (`basefs/log/encoder.py`).
+        `contents` says beforehand what will be written, and behind which entry, so that it is encoded before the lock
+        is taken.  For what it leaves out `make` is called again; so it must do nothing but draft
+        (`basefs/log/encoder.py`).
 
-        `receipt` is called when a series is drafted, and what it returns is recorded in the same transaction; see
-        `receipts`.  `key` signs, instead of this node's.
+        `rows` is called when a series is drafted, and what it returns is kept in the same transaction.  `key` signs,
+        instead of this node's.
 
         Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
         """
         encoder = Encoder(self._contents, self._store_blocks)
-        for path, content, version in contents:
-            with self._lock:
-                base = self._writable(encoder, key).base_of(path, version)
-            encoder.prepare(content, base)
+        for content, tip in contents:
+            encoder.prepare(content, self._source(tip))
         while True:
             try:
                 with self._write_lock, self._lock:
-                    applied, kept = self._draft(make, self._writable(encoder, key), receipt)
+                    applied, kept = self._draft(make, self._writable(encoder, key), rows)
                     self._put(applied)
                 break
             except NotEncoded as missing:
@@ -296,7 +292,7 @@ class Replica:
         self,
         make: Callable[[Author], Draft | Iterable[Draft]],
         author: Author,
-        receipt: Callable[[], Receipt] | None,
+        rows: Callable[[], Mapping[bytes, bytes]] | None,
     ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
@@ -318,9 +314,8 @@ class Replica:
                     # The next draft builds on this one; nobody else sees the view before the transaction ends.
                     self._show(batch.accepted[shown:], (), now=int(batch.now * 10**9))
                     shown = len(batch.accepted)
-                    author.applied(draft.entries)
-                if receipt is not None:
-                    self._store.receipts.add(receipt(), [placed.entry.hash for placed in batch.accepted])
+                if rows is not None:
+                    self._store.tree.put(rows())
         except BaseException:
             if shown:
                 self._undo_view()
@@ -415,11 +410,7 @@ class Replica:
             self._changed.update((change.path, applied.commit) for change in applied.changes)
             self._contents.cache.drop(removed_contents(applied.changes))
         if self._live is not None:
-            if any(entry.action is Action.LINK for entry in applied.entries):
-                # A link counts for all names of its file, also where nobody has looked.
-                self._live.stats.forget(None)
-            else:
-                self._live.stats.renew(self._live.tree.disturbed)
+            self._live.stats.renew(self._live.tree.disturbed)
         if is_news:
             self._feed.put(applied)
 
@@ -682,25 +673,7 @@ class Replica:
         """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
             children = self._view.tree.children(self._directory(path))
-            return [(name, child.state.kind, self._view.tree.file_of(child)) for name, child in children.items()]
-
-    def names_of(self, path: Path) -> tuple[Path, ...]:
-        """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
-        if self._live is not None and self._live.stats.remembered(path) is not None:
-            # What has links is not remembered.
-            return (path,)
-        with self._lock:
-            return self._view.stats.names_of(path)
-
-    def names_from(self, origin: EntryHash) -> tuple[Path, ...]:
-        """All live names of the file that an entry began, wherever it has moved."""
-        with self._lock:
-            return self._view.tree.names_from(origin)
-
-    def continues(self, origin: EntryHash) -> EntryHash | None:
-        """The file that was made into the file of this origin (`Tree.continues`)."""
-        with self._lock:
-            return self._view.tree.continues(origin)
+            return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
 
     def _directory(self, path: Path) -> Node:
         node = self._view.tree.node(path)
@@ -859,14 +832,51 @@ class Replica:
         with self._lock:
             return self._store.find(prefix)
 
-    def receipts(self, journal: int) -> list[tuple[bytes, list[EntryHash]]]:
-        """The records that commits have left about a journal, oldest first, with the entries of each commit."""
+    def _source(self, tip: EntryHash | None) -> EntryHash | None:
+        """The write whose content a path has at an entry."""
+        if tip is None:
+            return None
         with self._lock:
-            return self._store.receipts.of(journal)
+            try:
+                return self._contents.lineages.source(tip)
+            except StoreError:
+                return None
 
-    def receipt_count(self, journal: int) -> int:
-        """How many commits of this process have left a record about a journal; takes no lock."""
-        return self._store.receipts.count(journal)
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        """The rows of the tree's index."""
+        with self._lock:
+            return self._store.tree.all()
+
+    def keep_rows(self, rows: Mapping[bytes, bytes]) -> None:
+        """Keep rows of the tree's index.  Raises `StoreError`."""
+        with self._write_lock, self._lock, self._store.transaction():
+            self._store.tree.put(rows)
+
+    def look(self, path: Path) -> tuple[State, tuple[EntryHash, ...], EntryHash | None] | None:
+        """What the view shows at a path: its state, the entries that it ends with, and of a directory its mkdir."""
+        with self._lock:
+            node = self._view.tree.find(path)
+            if node is None:
+                return None
+            outcome = node.outcome
+            made = outcome.directories[0] if outcome.directories else None
+            return outcome.state, tuple(tip.hash for tip in outcome.tips), made
+
+    def may_write(self, path: Path) -> bool:
+        """Whether a key of this node may write at a path, or where nothing is, in the nearest directory above."""
+        with self._lock:
+            damaged = bool(self._store.database.damaged)
+            return not damaged and self._signer.may_write(self._view.tree.nearest(path).authority)
+
+    def granted_paths(self) -> list[Path]:
+        """The paths on which a key was ever granted."""
+        with self._lock:
+            return [self._store.paths.path_of(path_id) for path_id in self._store.granted.paths()]
+
+    @property
+    def entry_count(self) -> int:
+        """The number of the last entry; takes no lock."""
+        return self._store.committed[1]
 
     def places(self, entries: Iterable[EntryHash]) -> list[tuple[Path, Placed]]:
         """Where entries stand that are in the log."""

@@ -52,7 +52,7 @@ class Change(NamedTuple):
 
 def visible(state: State) -> State:
     """A state without the parts that only the log shows: two that look alike are equal."""
-    return state._replace(link=None, shared=None, origin=None if state.kind is Kind.DIRECTORY else state.origin)
+    return state._replace(origin=None) if state.kind is Kind.DIRECTORY else state
 
 
 def removed_origins(changes: Iterable[Change]) -> set[EntryHash]:

@@ -24,7 +24,7 @@ from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import EntryKind, Placed
 from basefs.view.contributors import NOBODY, Contributors
-from basefs.view.states import ABSENT
+from basefs.view.states import ABSENT, Kind
 from basefs.view.walk import MergedDirectory, Outcome, Walk
 
 #: Entries from which on a path is kept: resolving fewer takes less than a millisecond.
@@ -70,12 +70,11 @@ class Crowd:
         directory: these, with the keys valid there.
     """
 
-    def __init__(self, walk: Walk, *, has_links: bool) -> None:
-        """`walk`: belongs to the crowd from here on.  `has_links`: whether links are among it."""
+    def __init__(self, walk: Walk) -> None:
+        """`walk`: belongs to the crowd from here on."""
         self.directory = walk.directory
         self._forest = walk.forest
         self._walk = walk
-        self._has_links = has_links
         #: What reverts name, whether it is here or not -> these reverts.
         self._named: dict[EntryHash, list[Placed]] = {}
         self._counting: dict[EntryHash, _Signed] = {}
@@ -100,9 +99,10 @@ class Crowd:
         if forest.hanging or walk.directory.authority.limits:
             return None
         actions = {entry.action for entry in forest.states.values()}
-        if Action.MKDIR in actions or (Action.LINK in actions and walk.has_quotas):
+        if Action.MKDIR in actions or any(state.kind is Kind.ABSENT for state in walk.states.values()):
+            # The rank of a branch falls when it ends with a removal.
             return None
-        return cls(walk, has_links=Action.LINK in actions)
+        return cls(walk)
 
     def __len__(self) -> int:
         return len(self._forest.states)
@@ -173,9 +173,6 @@ class Crowd:
             or (placed.kind is EntryKind.SUCCESSOR and entry.parent not in self._forest.states)
         ):
             return Impact.ENDS
-        self._has_links |= entry.action is Action.LINK
-        if self._has_links and self._walk.has_quotas:
-            return Impact.ENDS
         if placed.kind is EntryKind.CHILD:
             self._forest.heads.append(placed)
         else:
@@ -195,7 +192,8 @@ class Crowd:
     def _update_states(self, placed: Placed) -> list[Placed] | None:
         """Find the state of a new entry, and of those that depend on it; returns these.
 
-        `None` if any was complete and is not any more, which no arrival of an entry of this path can cause.
+        `None` if any was complete and is not any more, which no arrival of an entry of this path can cause, or is a
+        removal.
         """
         states = self._walk.states
         changed: list[Placed] = []
@@ -207,7 +205,7 @@ class Crowd:
             known, state = states.get(hash), self._walk.state_after(one, ABSENT if above is None else states[above])
             if state == known:
                 continue
-            if known is not None and known.complete and not state.complete:
+            if state.kind is Kind.ABSENT or (known is not None and known.complete and not state.complete):
                 return None
             states[hash] = state
             changed.append(one)

@@ -38,6 +38,7 @@ class ForkRule(enum.Enum):
     """Why a branch lost (paper, section 3.1)."""
 
     AUTHORITY = "a contributor with higher authority"
+    LIFE = "the edit, over a removal"
     CONTRIBUTORS = "more contributors"
     HASH = "the higher hash"
     DIRECTORY = "the contributors of everything below the directory"
@@ -313,7 +314,7 @@ def _ancestors(hash: EntryHash, entries: Mapping[EntryHash, Entry]) -> Iterator[
         entry = entries.get(entry.parent)
 
 
-def _rank(branch: Branch) -> tuple[int, int, EntryHash]:
+def _rank(branch: Branch) -> tuple[int, bool, int, EntryHash]:
     return branch.rank
 
 
@@ -330,7 +331,7 @@ def _is_settled(lost: Entry, walk: Set[EntryHash], restored: Set[bytes]) -> bool
 def _rule(winner: Branch, loser: Branch) -> ForkRule:
     if winner.rank < loser.rank:
         return ForkRule.DIRECTORY
-    rules = (ForkRule.AUTHORITY, ForkRule.CONTRIBUTORS, ForkRule.HASH)
+    rules = (ForkRule.AUTHORITY, ForkRule.LIFE, ForkRule.CONTRIBUTORS, ForkRule.HASH)
     return next(rule for rule, ours, theirs in zip(rules, winner.rank, loser.rank, strict=True) if ours != theirs)
 
 

@@ -361,9 +361,9 @@ class KeyHolder:
 
     # -- where grants and revokes hang --------------------------------------------------------------------------------
 
-    @staticmethod
-    def _require_place(node: Node) -> None:
-        if _is_link(node):
+    def _require_place(self, node: Node) -> None:
+        began = None if node.state.origin is None else self._store.get(node.state.origin)
+        if node.state.kind is Kind.SYMLINK or (began is not None and began.entry.action is Action.LINK):
             # The entry that a grant would hang on lies at another path, or is none that can carry it.
             raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
 
@@ -418,7 +418,6 @@ class KeyHolder:
         while True:
             outlook = self._suppose(top, before, [*_entries(acks), *entries])
             new = self._acks(before, outlook, acks, discarded) if keep else {}
-            new = new or (self._links(before, outlook, acks, discarded) if keep else {})
             if not new:
                 break
             acks.update(new)
@@ -506,41 +505,6 @@ class KeyHolder:
         above = self._tree.find(path[:depth])
         return self._tree.root.authority if above is None else above.authority
 
-    def _links(
-        self,
-        before: dict[Path, Node],
-        outlook: _Outlook,
-        known: _Acks,
-        discarded: Collection[Fingerprint],
-    ) -> _Acks:
-        """The hard links to be made again, because acks have not kept them as they are."""
-        links: _Acks = {}
-        for difference in outlook.differing:
-            node = difference.before
-            if node is None or node.state.link is None:
-                continue
-            end = self._tree.resolver.linked_end(node.state.link, node.state.shared)
-            tip, authority = node.outcome.tips[0], node.outcome.authorities[0]
-            _, tried = known.get(tip.hash, ((), ()))
-            key = self._key(authority, self._valid_after(difference.path, outlook, before), outlook)
-            # A link is a copy as soon as its signer may not write at the path of its file.
-            is_copy = difference.after is not None and difference.after.state.origin != node.state.origin
-            if (
-                (end == node.state.link and not is_copy)
-                or any(entry.action is Action.LINK for entry in tried)
-                or key is None
-                or tip.fingerprint in discarded
-            ):
-                continue
-            state = node.state
-            moved = Extensions(is_moved=state.shared is not None)
-            link = key.sign(tip.hash, self._signer.now(), Action.LINK, tip.name, end, moved)
-            draft = Draft([link])
-            shown = self._tree.resolver.linked(end, state.shared)
-            draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
-            links[tip.hash] = difference.path, draft.entries
-        return links
-
     def _key(self, authority: Authority, valid: Authority, outlook: _Outlook) -> SigningKey | None:
         """A key of this node that is valid on a branch now and then; the root key then is valid on all of them."""
         keys = self._signer.valid(valid)
@@ -555,10 +519,6 @@ class KeyHolder:
 
 def _entries(acks: _Acks) -> list[Entry]:
     return [entry for _, entries in acks.values() for entry in entries]
-
-
-def _is_link(node: Node) -> bool:
-    return node.state.kind is Kind.SYMLINK or node.state.link is not None
 
 
 def _made(node: Node) -> list[EntryHash]:

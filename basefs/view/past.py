@@ -121,26 +121,15 @@ class Past:
             raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists the entries of a path")
         return self._store.paths.path_of(placed.path_id)
 
-    def linked(self, link: Entry) -> tuple[Path, EntryHash] | None:
-        """The path of the file that a link names, and the last entry of the file; `None` if it has not arrived."""
-        named = self._store.get(link.hash)
-        shared = None if named is None else self._tree.resolver.shared_depth(named)
-        end = self._tree.resolver.linked_end(EntryHash(link.content), shared)
-        placed = self._store.get(end)
-        return None if placed is None else (self._store.paths.path_of(placed.path_id), end)
-
     def sources(self, links: Iterable[Entry]) -> list[Source | None]:
         """The files that links name, `None` for those that have not arrived."""
-        return list(map(self._source, links))
+        named = (self._store.get(EntryHash(link.content)) for link in links)
+        return [None if one is None else Source(self._store.paths.path_of(one.path_id), False) for one in named]
 
-    def _source(self, link: Entry) -> Source | None:
+    def linked(self, link: Entry) -> tuple[Path, EntryHash] | None:
+        """The path of the entry that a link names, and that entry; `None` if it has not arrived."""
         placed = self._store.get(EntryHash(link.content))
-        if placed is None:
-            return None
-        # Where the name showed this file before, its first name was removed: the mark then tells of no rename.
-        origins = {self._tree.resolver.state_after(hash).origin for hash in (link.hash, link.parent)}
-        renamed = link.extensions.is_moved and len(origins) > 1
-        return Source(self._store.paths.path_of(placed.path_id), renamed)
+        return None if placed is None else (self._store.paths.path_of(placed.path_id), placed.entry.hash)
 
     def arrivals(self, entries: Iterable[EntryHash]) -> list[Arrival]:
         """Where entries stand in the order of arrival.  Raises `NotFound` for an unknown one."""

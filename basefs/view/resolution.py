@@ -7,7 +7,7 @@ file that a hard link names, and the life and the contributors below a directory
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from basefs.errors import DamagedLog
@@ -22,20 +22,13 @@ from basefs.view.contributors import Contributors
 from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
-from basefs.view.states import UNKNOWN, Kind, State
+from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 from basefs.view.walk import LINKABLE, Below, Forest, Incarnation, MergedDirectory, Outcome, Unproven, Walk
 
-#: Hard links that are followed from one to the next.  The author always names the file itself, so one is enough for
-#: what BaseFS writes; a key holder can sign longer chains, which must not exhaust the stack.
-MAX_LINK_HOPS = 16
-#: Directories on whose paths keys were granted that count one by one for a moved file, from `/` downwards.
-MAX_SHARED = 16
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
 #: Directories of which those above them are remembered, and paths that were asked for, some 200 bytes each.
 _REMEMBERED_PLACES = 32_768
-#: Files whose walks are remembered, for as long as the log stays as it is.
-_REMEMBERED_FILES = 256
 
 
 class _Ancestor(NamedTuple):
@@ -118,7 +111,6 @@ class Ancestry:
         self._granted = set(store.granted.paths())
         #: The ids of the paths of directories and files whose authorities were asked for, with those above them.
         self._asked: set[int] = set()
-        self._generation = 0
         #: By the mkdirs on whose paths a key was granted, and by the first entry of a file.
         self._authorities: dict[tuple[EntryHash, ...], Authority] = {}
         #: By the id of a path.
@@ -138,11 +130,6 @@ class Ancestry:
         self._version = store.keys_version
         self._seen = store.entry_count()
 
-    def generation(self, root: Authority) -> int:
-        """A number that stays while all that `authority` and `file_authority` have returned does; `root`: as there."""
-        self._begin_from(root)
-        return self._generation
-
     def authority(self, placed: Placed, root: Authority) -> tuple[Authority, int]:
         """The keys valid above the path of an entry, and the path's depth; `root`: what holds before any grant."""
         self._begin_from(root)
@@ -154,20 +141,6 @@ class Ancestry:
             authority = self._extended(hashes, authority, ancestor, depth)
         return authority, above.depth + 1
 
-    def shared_depth(self, left: Placed, right: Placed) -> int:
-        """Depth of the deepest directory on whose path a key was granted that holds both of these entries' paths.
-
-        Of the highest `MAX_SHARED` such directories: each depth takes a walk over the files of a path.
-        """
-        self._renew()
-        depth = -1
-        above = (self._above(one.directory).granted[:MAX_SHARED] for one in (left, right))
-        for one, other in zip(*above, strict=False):
-            if one.placed.entry.hash != other.placed.entry.hash:
-                break
-            depth = one.depth
-        return depth
-
     def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""
         self._renew()
@@ -176,14 +149,6 @@ class Ancestry:
             known = {placed.entry.fingerprint for placed in self._store.keys_at(path_id)}
             self._key_signers[path_id] = known
         return known
-
-    def file_authority(self, placed: Placed, root: Authority) -> Authority:
-        """The keys valid at the path of a file, of which this is the first entry."""
-        authority, depth = self.authority(placed, root)
-        self._asked.add(placed.path_id)
-        if placed.path_id not in self._granted:
-            return authority
-        return self._extended((placed.directory, placed.entry.hash), authority, placed, depth)
 
     def lasting_authority(self, placed: Placed, root: Authority) -> Authority:
         """The keys valid at what an entry has made, a directory or a file, had nothing ever been removed.
@@ -261,7 +226,6 @@ class Ancestry:
         self._keys.clear()
         self._hanging.clear()
         self._bare.clear()
-        self._generation += 1
 
     def _is_ignored(self, placed: Placed) -> bool:
         """Whether a new grant, revoke or admit changes none of the authorities that are remembered."""
@@ -311,17 +275,6 @@ class Ancestry:
             if is_whole:
                 self._known[ancestor.entry.hash] = found
         return found
-
-
-@dataclass(slots=True)
-class _Files:
-    """The files of one path, in one incarnation of its directory.
-
-    Their walks are by how many links they follow, and by the depth below which they count no key.
-    """
-
-    forest: Forest
-    walks: dict[tuple[int, int | None], Walk] = field(default_factory=dict)
 
 
 class _NotAnswered(Exception):
@@ -395,9 +348,8 @@ class Resolver:
         self._rooted: tuple[tuple[int, int] | None, int, bool] = None, 0, False
         self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
-        self._files: Remembered[tuple[int, EntryHash], _Files] = Remembered(_REMEMBERED_FILES)
-        #: Entry -> on how many links its file depends.
-        self._levels: dict[EntryHash, int] = {}
+        #: Entry -> the state of its path after it, where that cannot change any more.
+        self._states: Remembered[EntryHash, State] = Remembered(_REMEMBERED_PLACES)
         self._contributors: Remembered[EntryHash, tuple[Authority, Contributors]] = Remembered(_REMEMBERED)
         #: Directory, which question, and without the keys that have quotas -> the keys valid there, and the answer.
         self._below: Remembered[tuple[EntryHash, Below, bool], tuple[Authority, bool]] = Remembered(_REMEMBERED)
@@ -543,69 +495,68 @@ class Resolver:
         """Whether the content of a write cannot be read only because some of it is not fetched, as nothing shows it."""
         return set(map(self._store.blocks.is_withheld, self._lineages.lacking(write))) == {True}
 
-    def linked(self, target: EntryHash, shared: int | None = None) -> State:
-        """The current state of the file that an entry belongs to, whatever became of that entry's own name.
-
-        `shared`: as of `Walk`.
-        """
-        walk = self._walk_from(target, shared)
-        branch = None if walk is None else walk.branches.get(target)
-        state = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN) if branch is None else branch.state
-        return state if state.kind in LINKABLE else UNKNOWN
-
-    def named(self, link: Placed) -> State:
-        """The state that a hard link shows.
-
-        Its signer must be able to write at the first name of the file, since nodes with other keys record changes of
-        this name there.  Otherwise the link is a copy of the file as it was after the entry that it names.
-        """
-        signer, target = link.entry.fingerprint, EntryHash(link.entry.content)
-        shared = self.shared_depth(link)
-        walk = self._walk_from(target, shared)
-        then = UNKNOWN if walk is None else walk.states.get(target, UNKNOWN)
-        if walk is None or then.kind not in LINKABLE:
-            return UNKNOWN
-        branch = walk.branches.get(target)
-        now = then if branch is None else branch.state
-        if all(self.may_change(signer, file) for file in {file.origin: file for file in (then, now)}.values()):
-            return now._replace(link=target, shared=shared)
-        return then._replace(link=link.entry.hash, origin=link.entry.hash, shared=None)
-
-    def shared_depth(self, link: Placed) -> int | None:
-        """Of a link with the mark of a move, `Ancestry.shared_depth` with the entry that it names.
-
-        `None` without the mark, and where that entry has not arrived.
-        """
-        target = self._store.get(EntryHash(link.entry.content)) if link.entry.extensions.is_moved else None
-        return None if target is None else self._ancestry.shared_depth(link, target)
-
     @property
     def has_quotas(self) -> bool:
         """Whether any key was ever granted with a quota."""
         return self._store.has_quotas
 
-    def is_unfounded(self, target: EntryHash, shared: int | None = None) -> bool:
-        """Whether what a hard link names rests, at its own path, on an entry of a key that is not valid.
+    def snapshot(self, entry: EntryHash) -> State:
+        """The state of a file after an entry, whatever its path; not known of anything else."""
+        state = self.state_after(entry)
+        return state if state.kind in LINKABLE else UNKNOWN
 
-        `shared`: as of `linked`.
-        """
-        walk = self._walk_from(target, shared)
-        return walk is not None and target in walk.unfounded
+    def state_after(self, hash: EntryHash) -> State:
+        """The state of a path after an entry, by what came before it alone."""
+        found: dict[EntryHash, State] = {}
+        #: Those that may change when something arrives, and all behind them.
+        unsettled: set[EntryHash] = set()
+        todo = [hash]
+        while todo:
+            at = todo[-1]
+            known = found.get(at) or self._states.get(at)
+            if known is not None:
+                found[at] = known
+                todo.pop()
+                continue
+            placed = self._store.get(at)
+            if placed is None or not placed.kind.is_state:
+                found[at] = UNKNOWN
+                unsettled.add(at)
+                continue
+            entry = placed.entry
+            if entry.action in (Action.LINK, Action.REVERT):
+                before: EntryHash | None = EntryHash(entry.content)
+            else:
+                before = entry.parent if placed.kind is EntryKind.SUCCESSOR else None
+            if before is not None and before not in found:
+                todo.append(before)
+                continue
+            state = ABSENT if before is None else found[before]
+            if entry.action is Action.LINK:
+                state = state._replace(origin=at) if state.kind in LINKABLE else UNKNOWN
+            elif entry.action is Action.REVERT:
+                named = self._store.get(EntryHash(entry.content))
+                if named is None or named.path_id != placed.path_id:
+                    state = UNKNOWN
+                elif state.kind is not Kind.ABSENT:
+                    state = state._replace(mtime=entry.mtime)
+            else:
+                state = step(state, entry, complete=entry.action is not Action.WRITE or self.is_complete(placed))
+            found[at] = state
+            if before in unsettled or not state.complete:
+                unsettled.add(at)
+            else:
+                self._states.keep(at, state)
+        return found[hash]
 
-    def names_unfounded(self, link: Placed) -> bool:
-        """Whether what a hard link names is unfounded at its own path."""
-        return self.is_unfounded(EntryHash(link.entry.content), self.shared_depth(link))
-
-    def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
-        """Whether a key may write at the path at which a file began."""
-        placed = None if file.origin is None else self._store.get(file.origin)
+    def is_unfounded(self, target: EntryHash) -> bool:
+        """Whether an entry rests, at its own path, on an entry of a key that is not valid."""
+        placed = self._store.get(target)
         if placed is None:
             return False
-        return self._ancestry.file_authority(placed, self.root_authority()).allows(fingerprint)
-
-    def keys_generation(self) -> int:
-        """A number that stays while the keys that count at the files of hard links do, as far as anybody has asked."""
-        return self._ancestry.generation(self.root_authority())
+        directory = MergedDirectory((placed.directory,), *self._ancestry.authority(placed, self.root_authority()))
+        entries = self._store.entries_at(placed.path_id, directory.mkdirs)
+        return target in Walk(self, Forest.of(entries, directory.mkdirs), directory).unfounded
 
     def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""
@@ -619,97 +570,12 @@ class Resolver:
         """The keys valid at what an entry has made, a directory or a file, had nothing ever been removed."""
         return self._ancestry.lasting_authority(placed, self.root_authority())
 
-    def state_after(self, hash: EntryHash) -> State:
-        """The state of a path after an entry that is a file or symbolic link there, by what came before it alone."""
-        walk = self._walk_from(hash)
-        return UNKNOWN if walk is None else walk.states.get(hash, UNKNOWN)
-
-    def linked_end(self, target: EntryHash, shared: int | None = None) -> EntryHash:
-        """The entry after which the file of an entry has the state that `linked` returns."""
-        walk = self._walk_from(target, shared)
-        branch = None if walk is None else walk.branches.get(target)
-        return target if branch is None else branch.tip.hash
-
-    def file_end(self, state: State) -> EntryHash | None:
-        """The entry after which a hard link's file has the state that the link shows, by way of other links as well.
-
-        `None` of a state that is no hard link's.
-        """
-        end: EntryHash | None = None
-        target, shared = state.link, state.shared
-        while target is not None:
-            end = self.linked_end(target, shared)
-            state = self.state_after(end)
-            # A copy is its own end.
-            target, shared = (None if state.link == target else state.link), state.shared
-        return end
-
-    def _walk_from(self, target: EntryHash, shared: int | None = None) -> Walk | None:
-        """The walk over the files of the path of an entry, which shows what that is, for as long as the log stays.
-
-        `shared`: as of `Walk`.
-        """
-        placed = self._store.get(target)
-        level = self.level_of(target)
-        if placed is None or level >= MAX_LINK_HOPS:
-            return None
-        files = self._files_at(placed)
-        walk = files.walks.get((level, shared))
-        if walk is None:
-            directory = MergedDirectory((placed.directory,), *self._ancestry.authority(placed, self.root_authority()))
-            walk = files.walks[level, shared] = Walk(self, files.forest, directory, files=level, shared=shared)
-        return walk
-
-    def level_of(self, target: EntryHash) -> int:
-        """On how many hard links the file of an entry depends, one by way of the other, up to `MAX_LINK_HOPS`."""
-        self._renew()
-        passed: list[EntryHash] = []
-        at = target
-        while (level := self._levels.get(at)) is None:
-            if len(passed) == MAX_LINK_HOPS:
-                # Those on the way may depend on fewer.
-                self._levels[target] = MAX_LINK_HOPS
-                return MAX_LINK_HOPS
-            passed.append(at)
-            placed = self._store.get(at)
-            basis = None if placed is None else self._files_at(placed).forest.basis(at)
-            link = None if basis is None else self._store.get(basis)
-            if link is None:
-                level = -1
-                break
-            at = EntryHash(link.entry.content)
-        for at in reversed(passed):
-            level = min(level + 1, MAX_LINK_HOPS)
-            self._levels[at] = level
-        return level
-
-    def _files_at(self, placed: Placed) -> _Files:
-        """The files of the path of an entry."""
-        self._renew()
-        place = placed.path_id, placed.directory
-        files = self._files.get(place)
-        if files is None:
-            files = _Files(Forest.of(self._store.entries_at(placed.path_id, (placed.directory,)), (placed.directory,)))
-            self._files.keep(place, files)
-        return files
-
     def _renew(self) -> None:
         """Forget what was found in another version of the log."""
         if self._version != self._store.version:
             self._version = self._store.version
-            self._files.clear()
-            self._levels.clear()
             self._contributors.clear()
             self._below.clear()
-
-    def follows(self, link: Placed) -> bool:
-        """Whether what a hard link shows changes with what follows at the path of the entry that it names."""
-        target = EntryHash(link.entry.content)
-        walk = self._walk_from(target, self.shared_depth(link))
-        # As soon as anything else vouches for the file, the link counts.
-        if walk is None or self.level_of(target) or target in walk.unfounded:
-            return True
-        return self.may_change(link.entry.fingerprint, walk.states.get(target, UNKNOWN))
 
     # The next two look level by level, with a list of their own instead of the stack: a tree may be thousands deep.
 

@@ -11,7 +11,7 @@ one makes it count again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from basefs.errors import IncompleteContent, NotADirectory, NotFound, NotPermitted
@@ -23,7 +23,6 @@ from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
 from basefs.view.history import RevisionStatus, Survey, survey
-from basefs.view.leaving import leave
 from basefs.view.permissions import Authority
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, State, encode_mode
@@ -141,17 +140,7 @@ class Reverter:
             return []
         if found.outcome is None:
             return self._behind(tree, path, [revision.entry], revision.state)
-        return [
-            *self._left(tree, path, revision.state, path),
-            *self._restore(tree, path, found.outcome, target, revision.state),
-        ]
-
-    def _left(self, tree: Tree, path: Path, state: State | None, top: Path) -> list[Entry]:
-        """The entries by which a file goes on under its other names, if this becomes the state of its first one."""
-        node = tree.find(path)
-        if node is None or (state is not None and state.origin == node.state.origin):
-            return []
-        return leave(tree, self._signer, path, node, top)
+        return self._restore(tree, path, found.outcome, target, revision.state)
 
     def accept(self, path: Path) -> Draft:
         """End the losing branches of a path with the state of the winner, so that no conflict is left.
@@ -164,12 +153,8 @@ class Reverter:
         found = survey(self._store, self._tree, path)
         if found is None:
             raise NotFound(f"the log has nothing at {display(path)}")
-        path_id = self._store.paths.id_of(path)
-        linked = set() if path_id is None else {node.state.link for _, node in self._tree.links(path_id)}
         entries = []
         for conflict in found.conflicts():
-            if linked & found.branch_of(conflict):
-                continue
             won = conflict.won.hash
             entries.extend(self._restore(self._tree, path, conflict.branch.outcome(), won, found.states[won]))
         return Draft(entries)
@@ -215,50 +200,11 @@ class Reverter:
 
         `is_shown`: whether the tip shows anything.  Raises `PermissionDenied`.
         """
-        resolver = self._tree.resolver
-        if state.link is not None and not _same_file(resolver.state_after(target), state):
-            shown = resolver.state_after(tip.hash)
-            if is_shown and _same_file(shown, state):
-                return [] if _same_attributes(shown, state) else [self._mode(path, tip, authority, state)]
-            linked = self._linked(tree, path, tip, authority, state)
-            if linked:
-                return linked
         mtime = None if state.kind is Kind.ABSENT else state.mtime
         is_again = tip.hash == target or (tip.action, tip.content, tip.mtime) == (Action.REVERT, target, mtime)
         if is_shown and is_again:
             return []
         return [self._signed(path, tip, authority, Action.REVERT, target, mtime)]
-
-    def _linked(self, tree: Tree, path: Path, tip: Entry, authority: Authority, state: State) -> list[Entry]:
-        """A new link behind a tip by which a path is the name of a file again; nothing if no link shows that state.
-
-        The former link shows another state where its key may no longer write at the first name.  So it does where the
-        first name was removed and has come back: it follows the file as that has gone on without it.
-        """
-        resolver = self._tree.resolver
-        for key in self._signer.valid(authority):
-            for target, is_moved in self._targets(tree, path, state):
-                draft, now = Draft(), self._signer.now()
-                link = key.sign(tip.hash, now, Action.LINK, tip.name, target, Extensions(is_moved=is_moved))
-                placed = self._store.place(link)
-                shown = None if placed is None else resolver.named(placed)
-                if shown is not None and _same_file(shown, state):
-                    draft.entries.append(link)
-                    draft.follow_with_mode(key, link, shown, state.mode, state.owner, state.mtime)
-                    return draft.entries
-        return []
-
-    def _targets(self, tree: Tree, path: Path, state: State) -> Iterator[tuple[EntryHash, bool]]:
-        """The entries by which a link may show a state again, and whether with the mark of a move."""
-        is_moved = state.shared is not None
-        if state.link is not None:
-            yield state.link, is_moved
-        if (first := tree.find(tree.first_name(state) or path)) is not None:
-            yield tree.end_of(first), False
-        # Follows no key that is granted at the first name only.
-        yield _version(state), True
-        if (rewound := self._last_revert_to(_version(state))) is not None:
-            yield rewound.hash, is_moved
 
     def tree(self, path: Path, sequence: int, *, keep_new: bool = False) -> Draft:
         """Restore a path and everything below it to the moment at which an entry had just arrived here.
@@ -301,68 +247,15 @@ class Reverter:
         """The entries that bring a tree nearer to the goal."""
         entries: list[Entry] = []
         past, now = goal.past, subtree(tree, goal.top)
-        restored: set[Path] = set()
-        # What a hard link shows is known once the first name of its file is back.
-        for at in sorted(past, key=lambda at: (past[at].state.link is not None, len(at), at)):
-            was = past[at]
-            if was.state.link is None or tree.first_name(was.state) not in restored:
-                found = self._nearer(tree, goal, at, now.get(at), was)
-                if found:
-                    restored.add(at)
-                    entries.extend(found)
+        for at in sorted(past, key=lambda at: (len(at), at)):
+            entries.extend(self._nearer(tree, goal, at, now.get(at), past[at]))
         for at in () if goal.keep_new else sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
-                entries.extend(self._left(tree, at, None, goal.top))
                 entries.extend(self._removed(at, now[at].outcome))
         # A rewound branch ends with a removal, and may now win a conflict that it had lost: what is new comes back.
         for at in sorted(goal.new.keys() - now.keys(), key=len):
             entries.extend(self._nearer(tree, goal, at, None, goal.new[at]))
-        return entries or self._rewind_links(tree, goal, now)
-
-    def _rewind_links(self, tree: Tree, goal: _Goal, now: dict[Path, Node]) -> list[Entry]:
-        """The entries that hard links need to show what they did, where nothing else is left to do."""
-        files: dict[EntryHash, State] = {}
-        for at, was in goal.past.items():
-            node = now.get(at)
-            is_done = node is not None and (_alike(node.outcome, was.outcome) or (goal.keep_new and node.is_directory))
-            if was.state.link is not None and not is_done and tree.find(at[:-1]) is not None:
-                files.setdefault(_version(was.state), was.state)
-        return [entry for file in files.values() for entry in self._rewind(tree, goal, file)]
-
-    def _rewind(self, tree: Tree, goal: _Goal, file: State) -> list[Entry]:
-        """The entries that take a file back to a version, at the end of the branch that its links show.
-
-        Mostly its first name shows another branch: somebody wrote while the file was moved, or another one has won a
-        conflict.  The file is then removed at that end, so that the first name stays what it is.  With `keep_new` the
-        first name may be new and show this branch: then the file is not removed, and goes back under all its names.
-        """
-        resolver, version = self._tree.resolver, _version(file)
-        end, rewound = self._store.get(resolver.linked_end(version)), self._last_revert_to(version)
-        if end is None or (rewound is not None and end.entry.hash in (rewound.hash, rewound.parent)):
-            # It has gone back already.
-            return []
-        path = self._store.paths.path_of(end.path_id)
-        above, shown = tree.find(path[:-1]), tree.find(path)
-        is_shown = shown is not None and tree.end_of(shown) == end.entry.hash
-        if path[: len(goal.top)] != goal.top or above is None or (is_shown and path not in goal.new):
-            return []
-        directory = above.outcome.as_directory(len(path))
-        outcome = resolver.past(self._store.entries_at(end.path_id), directory, [end.entry.hash])
-        if outcome is None:
-            return []
-        authority = outcome.authority
-        entries = [self._signed(path, end.entry, authority, Action.REVERT, version, file.mtime)]
-        if not _same_attributes(resolver.state_after(version)._replace(mtime=file.mtime), file):
-            entries.append(self._mode(path, entries[-1], authority, file))
-        return entries if is_shown else [*entries, self._signed(path, entries[-1], authority, Action.DELETE)]
-
-    def _last_revert_to(self, version: EntryHash) -> Entry | None:
-        """The last revert to a version of a file at its first name."""
-        placed = self._store.get(version)
-        for each in [] if placed is None else reversed(self._store.entries_at(placed.path_id)):
-            if (each.entry.action, each.entry.content) == (Action.REVERT, version):
-                return each.entry
-        return None
+        return entries
 
     def _nearer(self, tree: Tree, goal: _Goal, path: Path, node: Node | None, was: Node) -> list[Entry]:
         """The entries that bring one path nearer to what it was."""
@@ -381,8 +274,7 @@ class Reverter:
         outcome = tree.absent(above, path[-1]) if node is None else node.outcome
         if outcome is None:
             return self._behind(tree, path, was.outcome.tips, was.state)
-        back = self._back(tree, path, outcome, was.outcome)
-        return [*self._left(tree, path, was.state, goal.top), *back] if back else []
+        return self._back(tree, path, outcome, was.outcome)
 
     def _back(self, tree: Tree, path: Path, now: Outcome, then: Outcome) -> list[Entry]:
         """The reverts that restore a path.
@@ -485,22 +377,6 @@ def _alike(now: Outcome, then: Outcome) -> bool:
     A directory that was created again is another one: it does not hold the contents of the first one.
     """
     return visible(now.state) == visible(then.state) and set(then.directories) <= set(now.directories)
-
-
-def _same_file(now: State, then: State) -> bool:
-    """Whether a path is a name of the same file, with the same content."""
-    return (now.origin, now.content, now.target) == (then.origin, then.content, then.target)
-
-
-def _version(file: State) -> EntryHash:
-    """The entry that gave a file its content."""
-    version = file.content or file.origin
-    assert version is not None
-    return version
-
-
-def _same_attributes(now: State, then: State) -> bool:
-    return (now.mode, now.owner, now.mtime) == (then.mode, then.owner, then.mtime)
 
 
 def _shows(now: Outcome | None, state: State) -> bool:

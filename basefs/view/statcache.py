@@ -14,10 +14,12 @@ from basefs.errors import BaseFSError
 from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.path import Path
-from basefs.view.observed import Version
 from basefs.view.signer import Signer
 from basefs.view.states import Kind, Owner
 from basefs.view.tree import Node, Tree
+
+#: The entries that made a path what it is: those with which its merged branches end.
+Version = tuple[EntryHash, ...]
 
 #: Paths whose attributes are kept, about 300 bytes each; all are dropped when there are more.
 MAX_CACHED = 65_536
@@ -71,10 +73,7 @@ class StatCache:
         self._tree = tree
         self._signer = signer
         self._most = most
-        #: By path, what has no hard links: how many names a file has may change where nobody has looked.
         self._known: dict[Path, Attributes] = {}
-        #: The names of files with hard links, by the entry that began the file, since the last transaction.
-        self._named: dict[EntryHash, tuple[Path, ...]] = {}
 
     def remembered(self, path: Path) -> Attributes | None:
         """What a path without hard links showed when it was last asked for; `None` if that is not known.
@@ -87,15 +86,11 @@ class StatCache:
         """What is at a path.  Raises `NotFound`, `NotADirectory`."""
         node = self._tree.node(path)
         found = self._attributes(path, node)
-        if not (self._store.database.main.in_transaction or self._has_links(node)):
+        if not self._store.database.main.in_transaction:
             if len(self._known) >= self._most:
                 self._known.clear()
             self._known[path] = found
         return found
-
-    def names_of(self, path: Path) -> tuple[Path, ...]:
-        """All live names of a file.  Raises `NotFound`, `NotADirectory`."""
-        return self._names_of(path, self._tree.node(path))
 
     def renew(self, changed: Collection[Path]) -> None:
         """The view has changed at these paths: look at those again that are kept, as they will be asked for again."""
@@ -114,7 +109,6 @@ class StatCache:
         else:
             for path in _with_directories(changed):
                 self._known.pop(path, None)
-        self._named.clear()
 
     def check(self) -> list[Path]:
         """The paths where what is remembered differs from what the tree shows: none, or a bug."""
@@ -130,15 +124,9 @@ class StatCache:
         links = 1
         mtime = state.mtime
         version = tuple(tip.hash for tip in node.outcome.tips)
-        if state.link is not None:
-            end = self._tree.resolver.linked_end(state.link, state.shared)
-            # A copy ends with its own entry.
-            version = version if end in version else (*version, end)
         if node.is_directory:
             links = 2
             mtime = max(mtime, node.touched)
-        elif self._has_links(node):
-            links = len(self._names_of(path, node))
         return Attributes(
             kind=state.kind,
             mode=state.mode,
@@ -149,22 +137,9 @@ class StatCache:
             writable=self._signer.may_write(node.authority) and not self._store.database.damaged,
             limited=self._store.has_quotas and self._signer.limits(node.authority) is not None,
             version=version,
-            origin=self._tree.file_of(node),
+            origin=state.origin,
             content=state.content,
         )
-
-    def _has_links(self, node: Node) -> bool:
-        return node.state.link is not None or self._store.has_links(node.path_id)
-
-    def _names_of(self, path: Path, node: Node) -> tuple[Path, ...]:
-        file = self._tree.file_of(node)
-        found = None if file is None else self._named.get(file)
-        if found is None:
-            found = tuple(other for other, _ in self._tree.names_of(path, node))
-            if file is not None and len(found) > 1 and not self._store.database.main.in_transaction:
-                self._named[file] = found
-        return found
-
 
 def _with_directories(paths: Iterable[Path]) -> Iterable[Path]:
     """These paths and the directories that hold them."""

@@ -42,12 +42,8 @@ class State(NamedTuple):
         content: the write entry that holds a file's content.
         origin: the entry that began this file, directory or symbolic link; names of one file share it.
         target: of a symbolic link.
-        link: the entry that a hard link names, while the name has no content of its own; of a copy, which no other
-            name shares, the entry that made it.
         complete: whether all of the content is here; an incomplete state is never shown.
         remains: the directory that a delete removed; it is back if something lives in it.
-        shared: of a hard link with the mark of a move: depth of the deepest directory above both the name and the entry
-            that it names on which a key was ever granted.  Behind that entry, the name follows no key granted deeper.
     """
 
     kind: Kind
@@ -58,10 +54,8 @@ class State(NamedTuple):
     content: EntryHash | None = None
     origin: EntryHash | None = None
     target: bytes = b""
-    link: EntryHash | None = None
     complete: bool = True
     remains: State | None = None
-    shared: int | None = None
 
 
 ABSENT = State(Kind.ABSENT)
@@ -105,8 +99,7 @@ def step(before: State, entry: Entry, *, complete: bool) -> State:
         case Action.MKDIR:
             return State(Kind.DIRECTORY, DIRECTORY_MODE, mtime=entry.mtime, origin=entry.hash)
         case Action.WRITE:
-            # A write behind a hard link is made when the name must part from its file, or is a copy: a new one begins.
-            same_file = before.kind is Kind.FILE and before.link is None
+            same_file = before.kind is Kind.FILE
             return State(
                 Kind.FILE,
                 before.mode if same_file else FILE_MODE,

@@ -59,15 +59,8 @@ def affected(tree: Tree, path: Path) -> Path:
 
 
 def reach(store: Store, tree: Tree, top: Path) -> dict[Path, Node]:
-    """The live paths that a change at or below a path can change: links from elsewhere to its files among them."""
-    found = subtree(tree, top)
-    path_id = store.paths.id_of(top)
-    for placed in () if path_id is None else [*store.links_to(path_id), *store.links_below(path_id)]:
-        path = store.paths.path_of(placed.path_id)
-        node = tree.find(path)
-        if node is not None:
-            found[path] = node
-    return found
+    """The live paths that a change at or below a path can change."""
+    return subtree(tree, top)
 
 
 def differences(before: dict[Path, Node], after: dict[Path, Node]) -> list[Difference]:

@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 from basefs.errors import NotADirectory, NotFound
 from basefs.log.entries import KEEPING_ACTIONS, Action, Entry
-from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint, sha224
+from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
-from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
@@ -32,8 +31,6 @@ from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State, step
 from basefs.view.walk import MergedDirectory, Outcome
 
-#: Files whose links are remembered.
-_REMEMBERED_FILES = 1024
 #: Names that are resolved in a portion, some 3 ms.
 _PORTION = 64
 #: Entries that change a state but not its kind or its file: they apply without looking at the rest.
@@ -137,22 +134,6 @@ class DirtyPaths:
                 self.reload[path] = None
 
 
-class _Following(NamedTuple):
-    """The links that follow a path's file, in a version of links and keys.
-
-    Attributes:
-        version: that version.
-        links: their entries.
-        least: one of them follows no key granted deeper than this; `None` if all of them follow all keys.
-        most: none of them follows a key granted deeper than this; `None` if one follows all keys, or there is none.
-    """
-
-    version: object
-    links: list[Placed]
-    least: int | None
-    most: int | None
-
-
 class Tree:
     """The resolved tree of one log.  Not thread-safe: `Replica` holds its lock around every call.
 
@@ -173,12 +154,6 @@ class Tree:
         self._crowds = Crowds()
         #: The new entries that leave their paths as they are, where these are kept in `_crowds`.
         self._idle: set[EntryHash] = set()
-        #: The generation of the keys in which the last transaction began.
-        self._generation = 0
-        #: Path id -> in which of them the links to files below were looked at last.
-        self._generations: Remembered[int, int] = Remembered(_REMEMBERED_FILES)
-        #: By path id.
-        self._following: Remembered[int, _Following] = Remembered(_REMEMBERED_FILES)
         #: `None` after the log could not be read.
         self._root: Node | None = Node(b"", ROOT_PATH_ID, self.resolver.root())
         if observing:
@@ -290,95 +265,6 @@ class Tree:
         outcome = self.absent(above, path[-1]) if node is None else node.outcome
         return outcome is None or all(tip.made < placed.entry.made for tip in outcome.tips)
 
-    def links(self, path_id: int) -> list[tuple[Path, Node]]:
-        """The live hard links whose target lies at this path, with their names."""
-        found = []
-        for placed in self._followers(path_id):
-            path = self._store.paths.path_of(placed.path_id)
-            node = self.find(path)
-            if (
-                node is not None
-                and node.path_id == placed.path_id
-                and node.state.link == EntryHash(placed.entry.content)
-            ):
-                found.append((path, node))
-        return found
-
-    def names_of(self, path: Path, node: Node) -> list[tuple[Path, Node]]:
-        """All live names of a file, itself included; the same ones whichever of them is given."""
-        origin = None if node.state.origin is None else self._store.get(node.state.origin)
-        others = self._names_at(node.path_id if origin is None else origin.path_id, self.file_of(node))
-        return list({path: node, **dict(others)}.items())
-
-    def names_from(self, origin: EntryHash) -> tuple[Path, ...]:
-        """All live names of the file that an entry began, wherever it has moved."""
-        began = self._store.get(origin)
-        return () if began is None else tuple(path for path, _ in self._names_at(began.path_id, origin))
-
-    def _names_at(self, began: int, file: EntryHash | None) -> Iterator[tuple[Path, Node]]:
-        """The live names of a file (`file_of`) that began at a path."""
-        for path_id in self._linked_paths(began):
-            path = self._store.paths.path_of(path_id)
-            name = self.find(path)
-            if name is not None and name.path_id == path_id and self.file_of(name) == file:
-                yield path, name
-
-    def file_of(self, node: Node) -> EntryHash | None:
-        """The identity of the file at a node: names of one file have the same one, and no others.
-
-        That is the entry with which the file began.  Conflicts may decide apart what two of its names show, since each
-        name has a history of its own.  So the hard links that do not end as the first name does, or show another mode
-        or owner, are another file, those together that end with the same entry.
-        """
-        state = node.state
-        if state.link is None or state.origin is None:
-            return state.origin
-        began = self._store.get(state.origin)
-        if began is None or began.path_id == node.path_id:
-            return state.origin
-        end = self.end_of(node)
-        first = self.find(self._store.paths.path_of(began.path_id))
-        if first is None or first.path_id != began.path_id or first.state.origin != state.origin:
-            is_same = end == self.resolver.linked_end(state.origin)
-        else:
-            rights = first.state.mode, first.state.owner
-            is_same = end == self.end_of(first) and (state.mode, state.owner) == rights
-        return state.origin if is_same else EntryHash(sha224(state.origin + end))
-
-    def end_of(self, node: Node) -> EntryHash:
-        """The last entry of the file at a node, at whichever path; of a directory, of its first branch."""
-        return self.resolver.file_end(node.state) or node.outcome.tips[0].hash
-
-    def first_name(self, file: State) -> Path | None:
-        """The path at which a file began."""
-        began = None if file.origin is None else self._store.get(file.origin)
-        return None if began is None else self._store.paths.path_of(began.path_id)
-
-    def _linked_paths(self, path_id: int) -> list[int]:
-        """The path on which a file began, and those whose links show what it is, by way of other links as well."""
-        found = {path_id: None}
-        todo = [path_id]
-        while todo:
-            new = {link.path_id for link in self._followers(todo.pop())} - found.keys()
-            found.update(dict.fromkeys(sorted(new)))
-            todo += new
-        return list(found)
-
-    def continues(self, origin: EntryHash) -> EntryHash | None:
-        """The origin of the file that a change behind a hard link has made into the file of this origin, or `None`.
-
-        That is how a file is written whose first name is gone; its other names are linked to that change.
-        """
-        placed = self._store.get(origin)
-        if placed is None or placed.entry.action not in (Action.WRITE, Action.MODE):
-            return None
-        placed = self._store.get(placed.entry.parent)
-        while placed is not None and placed.entry.action in KEEPING_ACTIONS:
-            placed = self._store.get(placed.entry.parent)
-        if placed is None or placed.entry.action is not Action.LINK:
-            return None
-        return self.resolver.state_after(placed.entry.hash).origin
-
     def walk(self, top: Path = ()) -> Iterator[tuple[Path, Node]]:
         """Every live path at and below one, directories before their contents."""
         node = self.find(top)
@@ -402,62 +288,19 @@ class Tree:
             now: UNIX seconds.
         """
         self._resolved.clear()
-        self._generation = self.resolver.keys_generation()
-        named: set[int] = set()
         pushed = self.resolver.quotas.pushed()
         self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Impact.IDLE}
         for placed in (*completed, *pushed):
             self._crowds.drop(placed.path_id)
-        has_links = self._store.has_any_links
         for is_new, changes in ((True, accepted), (False, completed), (False, pushed)):
             for placed in changes:
                 effect = self._update_path(placed, now, is_new)
                 if effect is not _Effect.NONE and self._crowds:
                     self._crowds.drop_above(self._store.paths.upwards(placed.path_id)[1:])
-                if has_links:
-                    self._update_names(placed, effect, named, now, is_new=is_new)
-
-    def _update_names(self, placed: Placed, effect: _Effect, named: set[int], now: int, *, is_new: bool) -> None:
-        """Resolve the paths of the links again that may show something else since an entry.
-
-        `named`: paths of which all links were looked at, and, below zero, those of which all links to anything below.
-        """
-        if effect is _Effect.NONE:
-            self._update_links(self._links_naming(placed), now)
-            if placed.kind is EntryKind.KEY:
-                # The files of links are looked at with the keys that their own ancestors make valid.
-                self._update_links_below(placed.path_id, named, now)
-            return
-        is_plain = effect is _Effect.APPENDED
-        if placed.kind is EntryKind.KEY and placed.path_id != ROOT_PATH_ID:
-            self._update_links_below(placed.path_id, named, now)
-            is_plain = False
-        if placed.path_id in named:
-            return
-        most = self._following_of(placed.path_id).most if is_new and self._store.has_links(placed.path_id) else None
-        if most is not None and self._is_by_deeper_key(placed, most):
-            self._update_links(self._links_naming(placed), now)
-            return
-        if is_plain:
-            # Only links that follow their file show what is appended to it, and those to this entry wait for it.
-            self._update_links(self._followers(placed.path_id) + self._links_naming(placed), now)
-        else:
-            named.add(placed.path_id)
-            self._following.pop(placed.path_id, None)
-            self._update_links(self._store.links_to(placed.path_id), now)
-
-    def _update_links_below(self, path_id: int, named: set[int], now: int) -> None:
-        """Resolve the paths of the links to files below a directory again, unless the same keys count at these.
-
-        `named`: as of `_update_names`.
-        """
-        if -path_id in named or not self._store.has_links_below(path_id):
-            return
-        named.add(-path_id)
-        if self._generations.get(path_id) != self.resolver.keys_generation():
-            self._update_links(self._store.links_below(path_id), now)
-            # Another one since the transaction began: links that were resolved in between are not looked at again.
-            self._generations.keep(path_id, self._generation)
+                if self._store.has_links(placed.path_id):
+                    # What a link names may come after it, or its content may.
+                    hash, path_id = placed.entry.hash, placed.path_id
+                    self._update_links(self._store.links_naming(hash) if is_new else self._store.links_to(path_id), now)
 
     def _update_links(self, todo: list[Placed], now: int) -> None:
         """Resolve the paths of hard links again, and of links to these."""
@@ -471,24 +314,6 @@ class Tree:
                 self._crowds.drop(link.path_id)
                 self._update_path(link, now, is_new=False)
                 todo.extend(self._store.links_to(link.path_id))
-
-    def _links_naming(self, placed: Placed) -> list[Placed]:
-        return self._store.links_naming(placed.entry.hash) if self._store.has_links(placed.path_id) else []
-
-    def _followers(self, path_id: int) -> list[Placed]:
-        """The links to a path that show what its file is now; the others are copies of what it was."""
-        return self._following_of(path_id).links if self._store.has_links(path_id) else []
-
-    def _following_of(self, path_id: int) -> _Following:
-        version = self._store.links_version(path_id), self._store.keys_version
-        known = self._following.get(path_id)
-        if known is None or known.version != version:
-            links = [link for link in self._store.links_to(path_id) if self.resolver.follows(link)]
-            found = list(map(self.resolver.shared_depth, links))
-            depths = [depth for depth in found if depth is not None]
-            most = max(depths, default=None) if None not in found else None
-            known = self._following[path_id] = _Following(version, links, min(depths, default=None), most)
-        return known
 
     def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
         """Resolve the path of an entry again, unless the entry counts for nothing."""
@@ -514,34 +339,13 @@ class Tree:
                 return _Effect.RESOLVED
             if node.children is None:
                 return _Effect.RESOLVED
-            if is_last and is_idle and self._is_idle(placed, node):
+            if is_last and is_idle and self._crowd_of(node, placed.path_id) is not None:
                 return _Effect.NONE
             child = node.children.get(name)
             if child is None or is_last:
                 return self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
             node = child
         return _Effect.RESOLVED
-
-    def _is_idle(self, placed: Placed, node: Node) -> bool:
-        """Whether an entry that leaves its path in a directory as it is also leaves links to that path."""
-        if self._crowd_of(node, placed.path_id) is None:
-            return False
-        if not self._store.has_links(placed.path_id):
-            return True
-        # The file of a link is resolved with the keys that its own ancestors make valid; for a link with the mark of a
-        # move, with those granted high enough.
-        authority = self.resolver.authority_above(placed)
-        if authority != node.authority:
-            return False
-        least = self._following_of(placed.path_id).least
-        return least is None or authority.deepest <= least or self._is_by_deeper_key(placed, least)
-
-    def _is_by_deeper_key(self, placed: Placed, depth: int) -> bool:
-        """Whether an entry changes nothing for links that follow no key granted deeper than this, as its own key is."""
-        if placed.kind is not EntryKind.SUCCESSOR or self._store.is_reverted_to(placed):
-            return False
-        granted = self.resolver.authority_above(placed).depths.get(placed.entry.fingerprint)
-        return granted is None or granted > depth
 
     def _counts_for_nothing(self, placed: Placed, node: Node, is_shown: bool) -> bool:
         """Whether a new entry below a directory decides nothing: its key is not valid there, nor below.
@@ -559,8 +363,8 @@ class Tree:
         if not is_shown or node.outcome.from_below:
             # Each branch is looked at with its own keys.
             valid.append(node.outcome.elsewhere)
-        if not is_shown or node.outcome.from_below or self._store.has_links(placed.path_id):
-            # What is not shown, and the file of a link, is looked at with the keys that its own ancestors make valid.
+        if not is_shown or node.outcome.from_below:
+            # What is not shown is looked at with the keys that its own ancestors make valid.
             valid.append(self.resolver.authority_above(placed).depths)
         if any(placed.entry.fingerprint in keys for keys in valid):
             return False
@@ -678,15 +482,11 @@ class Tree:
                 if seen is None or seen.outcome.state.kind is not Kind.DIRECTORY:
                     self._load_below(path, dirty)
         changes: dict[Path, Change] = {}
-        files: set[int] = set()
         for path, seen in dirty.before.items():
             node = self.find(path)
             change = _compare(path, seen, node, dirty.deletes.get(path))
             if change is not None:
                 changes[path] = change
-                files |= self._other_files(change, node.path_id if node is not None else seen.path_id if seen else 0)
-        for path, node in self._names_of(files):
-            changes.setdefault(path, Change(path, node.state, node.state, node.outcome.tips[0], attributes=True))
         self.disturbed = {*dirty.before, *changes}
         return tuple(in_order(changes.values()))
 
@@ -700,29 +500,6 @@ class Tree:
                 for name, child in self.children(node).items():
                     dirty.note((*path, name), None, node)
                     todo.append(((*path, name), child))
-
-    def _other_files(self, change: Change, path_id: int) -> set[int]:
-        """The paths on which the files began that got or lost a name by a change of this path."""
-        before, after = change.before, change.after
-        if before is not None and after is not None and _file(before) == _file(after):
-            return set()
-        found = set()
-        for state in (before, after):
-            if state is not None and state.kind is not Kind.DIRECTORY:
-                # Without a link the file began here.
-                origin = None if state.link is None or state.origin is None else self._store.get(state.origin)
-                found.add(path_id if origin is None else origin.path_id)
-        return found
-
-    def _names_of(self, files: Iterable[int]) -> Iterator[tuple[Path, Node]]:
-        """The loaded names of files that have hard links."""
-        for path_id in files:
-            ids = self._linked_paths(path_id)
-            for id in ids if len(ids) > 1 else ():
-                path = self._store.paths.path_of(id)
-                node = self.loaded(path)
-                if node is not None:
-                    yield path, node
 
     def observe(self) -> None:
         """Load every path and keep it so, from now on."""
@@ -806,8 +583,6 @@ class Tree:
             or outcome.from_below
             or self._store.is_reverted_to(placed)
             or (entry.action is Action.WRITE and node.is_directory)
-            # That may be a file of its own from here on.
-            or (entry.action is Action.MODE and outcome.state.link is not None)
         ):
             return False
         if entry.action is Action.WRITE and not self.resolver.is_complete(placed):
@@ -847,11 +622,6 @@ class Tree:
                 is_kept = self._crowd_of(directory, path_id) is not None
                 if is_kept and outcome != self._resolve(directory, path_id):
                     yield path
-
-
-def _file(state: State) -> tuple[object, ...]:
-    """What tells whether a path is a name of the same file as before; a first name is that with any mode."""
-    return (state.origin, state.link) if state.link is None else (state.origin, state.link, state.mode, state.owner)
 
 
 def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:

@@ -4,15 +4,16 @@
 * backward, from the last entries: the *outcome* of each branch, choosing at every fork by the paper's rules:
   1. a branch without a complete, effective entry is no branch;
   2. the branch holding a contributor with the higher authority wins;
-  3. then the branch with more contributors;
-  4. then the branch whose first entry has the higher hash.
+  3. then the branch with which something is there;
+  4. then the branch with more contributors;
+  5. then the branch whose first entry has the higher hash.
 
 An entry is effective if its key is valid at its path and it is not over the key's quota, or if any effective entry
 builds on it.  All branches that end as a live directory are one candidate; a deleted directory in which something lives
 is a live directory.
 
 A key with a quota vouches for nobody: an entry is *unfounded* if its key is not valid, or if it rests on an unfounded
-entry, as the one before it or as what a revert or link names, unless it would be effective as well if no key with a
+entry, as the one before it or as what a revert names, unless it would be effective as well if no key with a
 quota were valid.  An unfounded entry does not count.
 """
 
@@ -23,7 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from basefs.log.entries import CHILD_ACTIONS, KEEPING_ACTIONS, Action, Entry
+from basefs.log.entries import CHILD_ACTIONS, Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.placement import EntryKind, Placed
 from basefs.view.contributors import NOBODY, Contributors
@@ -32,8 +33,6 @@ from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 #: Kinds that a hard link can name.
 LINKABLE = (Kind.FILE, Kind.SYMLINK)
-#: Actions that continue the file that a hard link names.
-SAME_FILE = KEEPING_ACTIONS | {Action.WRITE, Action.REVERT}
 
 
 class Outcome(NamedTuple):
@@ -94,9 +93,9 @@ class Branch(NamedTuple):
     below: Contributors | None = None
 
     @property
-    def rank(self) -> tuple[int, int, EntryHash]:
-        """The value that rules 2 to 4 compare; the highest wins."""
-        return -self.contributors.best, len(self.contributors), self.first
+    def rank(self) -> tuple[int, bool, int, EntryHash]:
+        """The value that rules 2 to 5 compare; the highest wins."""
+        return -self.contributors.best, self.state.kind is not Kind.ABSENT, len(self.contributors), self.first
 
     @property
     def is_directory(self) -> bool:
@@ -153,25 +152,6 @@ class Forest:
     hanging: dict[EntryHash, list[Entry]] = field(default_factory=dict)
     #: the heads and successors: the entries after which the path has a state
     states: dict[EntryHash, Entry] = field(default_factory=dict)
-    _bases: dict[EntryHash, EntryHash | None] = field(default_factory=dict)
-
-    def basis(self, hash: EntryHash) -> EntryHash | None:
-        """The hard link on whose state that after an entry depends."""
-        passed: list[EntryHash] = []
-        found: EntryHash | None = None
-        while hash not in self._bases and (entry := self.states.get(hash)) is not None:
-            passed.append(hash)
-            if entry.action is Action.LINK:
-                found = hash
-                break
-            if entry.action not in SAME_FILE or entry.action is Action.WRITE:
-                # A write behind a link parts from its file, so the file of the link does not matter any more.
-                break
-            hash = EntryHash(entry.content) if entry.action is Action.REVERT else entry.parent
-        else:
-            found = self._bases.get(hash)
-        self._bases.update(dict.fromkeys(passed, found))
-        return found
 
     @classmethod
     def of(cls, entries: Iterable[Placed], directories: Collection[EntryHash] | None = None) -> Forest:
@@ -249,17 +229,8 @@ class OtherPaths(Protocol):
     def is_over(self, placed: Placed, authority: Authority) -> bool:
         """Whether an entry is over the quotas of its key, which is valid by this authority."""
 
-    def level_of(self, target: EntryHash) -> int:
-        """On how many hard links the file of an entry depends, one by way of the other; some are too many."""
-
-    def named(self, link: Placed) -> State:
-        """The state that a hard link shows: of the file that it names, or of a copy."""
-
-    def names_unfounded(self, link: Placed) -> bool:
-        """Whether what a hard link names is unfounded at its own path."""
-
-    def may_change(self, fingerprint: Fingerprint, file: State) -> bool:
-        """Whether a key may write at the path at which a file began."""
+    def snapshot(self, entry: EntryHash) -> State:
+        """The state of a file after an entry, whatever its path; not known of anything else."""
 
     def has_effective_below(self, directory: Unproven, depth: int) -> bool:
         """Whether any entry below one incarnation of a directory, however deep, counts."""
@@ -285,18 +256,12 @@ class Walk:
         forest: Forest,
         directory: MergedDirectory,
         *,
-        files: int | None = None,
         below: Below = Below.NOW,
         unlimited: bool = False,
-        shared: int | None = None,
     ) -> None:
         """A walk over a path.
 
-        `files`: the outcome of an entry is that of its file alone, and only hard links are followed that depend on no
-        more hard links, one by way of the other, than this; so links among names that were swapped come to an end, and
-        a few walks are enough for all of them.  `unlimited`: as if the keys with quotas were not
-        valid.  `shared`: a file goes on with changes by keys alone that are granted at this depth or above, and with no
-        revert, which may bring back what others have written.
+        `unlimited`: as if the keys with quotas were not valid.
         """
         self._others = others
         self.forest = forest
@@ -304,7 +269,6 @@ class Walk:
         self._depth = directory.depth
         self._below = below
         self._unlimited = unlimited
-        self._shared = shared
         #: What it has not asked for: directories that were removed, which live if anything does in them, and others.
         self.deleted: list[tuple[EntryHash, Authority]] = []
         self.unproven: list[Unproven] = []
@@ -318,7 +282,6 @@ class Walk:
         self.over: set[EntryHash] = set()
         self._order: list[Placed] = []
         self._base = directory.authority
-        self._files = files
         self._forward()
         #: The directories of which the entries below decide what counts here.
         self.decided_below: set[EntryHash] = set()
@@ -379,33 +342,13 @@ class Walk:
         """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
         entry = placed.entry
         if entry.action is Action.LINK:
-            return self._others.named(placed) if self._looks_at(entry) else UNKNOWN
+            return self._others.snapshot(EntryHash(entry.content))._replace(origin=entry.hash)
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             state = self.states.get(target, UNKNOWN)
-            return self._parted(state if state.kind is Kind.ABSENT else state._replace(mtime=entry.mtime), entry)
+            return state if state.kind is Kind.ABSENT else state._replace(mtime=entry.mtime)
         complete = entry.action is not Action.WRITE or self._others.is_complete(placed)
-        state = step(before, entry, complete=complete)
-        return self._parted(state, entry) if entry.action is Action.MODE else state
-
-    def _parted(self, state: State, entry: Entry) -> State:
-        """The state after a change of a hard link: a file of its own if the key may not write at the file's path."""
-        is_same = state.link is None or self._others.may_change(entry.fingerprint, state)
-        return state if is_same else state._replace(link=entry.hash, origin=entry.hash)
-
-    def _looks_at(self, link: Entry) -> bool:
-        return self._files is None or self._others.level_of(link.hash) <= self._files
-
-    def _following(self, entry: Entry) -> Iterator[EntryHash]:
-        """The entries that build on one of this path; where files are looked at: that are the same file."""
-        for successor in self.forest.successors.get(entry.hash, ()):
-            if self._goes_on(successor):
-                yield successor.entry.hash
-
-    def _may_continue(self, entry: Entry, next: Placed) -> bool:
-        """Whether an entry can continue the file of another: it depends on the same hard link or on none."""
-        basis = self.forest.basis(next.entry.hash)
-        return basis is None or basis == self.forest.basis(entry.hash)
+        return step(before, entry, complete=complete)
 
     # -- what is unfounded --------------------------------------------------------------------------------------------
 
@@ -434,37 +377,14 @@ class Walk:
         authority = self.authorities[entry.hash]
         if not authority.allows(entry.fingerprint):
             return True
-        if entry.parent in doubtful and self._goes_on(placed):
+        if entry.parent in doubtful:
             return True
-        if entry.action is Action.REVERT:
-            return entry.content in doubtful
-        if entry.action is not Action.LINK:
-            return False
-        if authority.may_grant(entry.fingerprint) and self.states[entry.hash].complete:
-            # It counts, whatever it names.
-            return False
-        return self._looks_at(entry) and self._others.names_unfounded(placed)
-
-    def _goes_on(self, placed: Placed) -> bool:
-        """Whether an entry builds on the one before it; in a walk over files, whether it continues its file."""
-        if self._files is None:
-            return True
-        entry, before = placed.entry, self.forest.states[placed.entry.parent]
-        file = self.states[before.hash]
-        if file.kind not in LINKABLE or entry.action not in SAME_FILE or not self._may_continue(before, placed):
-            return False
-        is_revert = entry.action is Action.REVERT
-        if self._shared is not None:
-            depth = self.authorities[entry.hash].depths.get(entry.fingerprint)
-            return not is_revert and depth is not None and depth <= self._shared
-        return not is_revert or self.states[entry.hash].origin == file.origin
+        return entry.action is Action.REVERT and entry.content in doubtful
 
     def _counts_unlimited(self, placed: Placed, counting: Collection[EntryHash]) -> bool:
         """Whether an entry would count if the keys with quotas were not valid, and these of those that build on it."""
         entry, state = placed.entry, self.states[placed.entry.hash]
-        if self._files is not None and state.kind not in LINKABLE:
-            return False
-        if any(hash in counting for hash in self._following(entry)):
+        if any(one.entry.hash in counting for one in self.forest.successors.get(entry.hash, ())):
             return True
         authority = self.authorities[entry.hash]
         if not state.complete:
@@ -475,7 +395,7 @@ class Walk:
 
     def _branch(self, placed: Placed) -> Branch | None:
         entry = placed.entry
-        if entry.hash in self.unfounded or (self._files is not None and self.states[entry.hash].kind not in LINKABLE):
+        if entry.hash in self.unfounded:
             return None
         authority = self.authorities[entry.hash]
         own = NOBODY
@@ -484,7 +404,8 @@ class Walk:
                 self.over.add(entry.hash)
             else:
                 own = Contributors.of(entry.fingerprint, authority.depths[entry.fingerprint])
-        branches = [branch for hash in self._following(entry) if (branch := self.branches.get(hash)) is not None]
+        behind = (self.branches.get(one.entry.hash) for one in self.forest.successors.get(entry.hash, ()))
+        branches = [branch for branch in behind if branch is not None]
         chosen = self.choose(branches)
         if chosen is not None:
             contributors = Contributors.united([*(branch.contributors for branch in branches), own])

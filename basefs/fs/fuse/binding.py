@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,15 @@ try:
 except OSError as error:
     raise MountFailed(f"libfuse 3 cannot be loaded ({error}): 'apt-get install fuse3', see 'basefs doctor'") from None
 
-from basefs.fs.files import Pages
 from basefs.fs.fuse.kernel import Kernel
-from basefs.fs.fuse.operations import BLOCK_SIZE, Operations
+from basefs.fs.fuse.mirror import Mirror
+from basefs.fs.fuse.passthrough import Passthrough
 
 log = logging.getLogger(__name__)
 
 _MNT_DETACH = 2  # umount2(2)
 #: How often a mount that is in use is tried to unmount, and the seconds in between.
 _ATTEMPTS, _PAUSE = 10, 0.02
-_NANOSECONDS = 10**9
 #: What fuse_main(3) returns for a filesystem that was mounted and ended by a signal or an error: 7, later versions 8 or
 #: the signal's negative number.
 _LIVED = frozenset({7, 8, *(-number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))})
@@ -50,24 +50,46 @@ _MOUNT_SETATTR, _NOSYMFOLLOW, _MOUNT_ATTR_SIZE = 442, 0x00200000, 32
 _AT_FDCWD = -100
 
 
-class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
-    """mfusepy's FUSE with what it leaves out.
+class _Requests:
+    """What mfusepy looks at to find out which requests are served; `_Fuse` serves all of them itself."""
 
-    The flags of renameat2(2) and of a write, the handle of ftruncate(2), what the kernel may do with the pages of an
-    opened file and with the targets of symbolic links, a `create` that does not look at our signature each time, and a
-    `stat` and a `readdir` that fill in structures without dictionaries: the kernel asks for them more often than for
-    anything else.
-    """
+    use_ns = True
+
+    def init(self, path: str) -> None:
+        """The kernel has accepted the mount."""
+
+    def destroy(self, path: str) -> None:
+        """The mount has ended."""
+
+    def _served(self, *_: object) -> int:
+        raise AssertionError
+
+    getattr = readdir = readlink = statfs = create = open = read = write = flush = release = _served
+    fsync = fsyncdir = truncate = mknod = mkdir = symlink = link = unlink = rmdir = rename = _served
+    chmod = chown = utimens = getxattr = setxattr = listxattr = removexattr = _served
+
+
+class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
+    """The requests as libfuse makes them, without the detours of mfusepy."""
 
     def __init__(
-        self, operations: Operations, mountpoint: str, kernel: Kernel, *, follows: bool, **options: Any
+        self,
+        tree: Passthrough,
+        mountpoint: str,
+        kernel: Kernel,
+        on_ready: Callable[[], None],
+        mirror: Mirror | None,
+        *,
+        follows: bool,
+        **options: Any,
     ) -> None:
         """`follows`: whether the kernel follows symbolic links on this mount.  Raises `MountFailed` where it must not
         and does."""
-        self._kernel = kernel
+        self._tree, self._kernel, self._on_ready, self._mirror = tree, kernel, on_ready, mirror
         self._forbidden = None if follows else mountpoint
         self._failure: MountFailed | None = None
-        super().__init__(operations, mountpoint, **options)
+        self._status = mfusepy.c_stat()
+        super().__init__(_Requests(), mountpoint, **options)
         if self._failure is not None:
             raise self._failure
 
@@ -82,74 +104,108 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
             return
         fuse = int(mfusepy._libfuse.fuse_get_context().contents.fuse)
         self._kernel.attach(mfusepy._libfuse, fuse, config.contents)
-        if self.operations.is_mirrored:
+        if self._mirror is not None:
             connection.contents.want |= connection.contents.capable & _CACHE_SYMLINKS
         # We tell names without attributes, of which five times as many have room in an answer.
         connection.contents.want &= ~_READDIRPLUS
         super().init_fuse_3(connection, config)
+        if self._mirror is not None:
+            self._mirror.start()
+        self._on_ready()
 
-    def readdir_fuse_3(self, path: bytes | None, buffer: Any, fill: Any, offset: int, info: Any, flags: int) -> int:
-        status = mfusepy.c_stat()
-        for name, status.st_mode, status.st_ino in self.operations.listed(self._decoded(path)):
-            if fill(buffer, name, status, 0, 0):
-                break
-        return 0
-
-    def rename_fuse_3(self, old: bytes, new: bytes, flags: int) -> int:
-        decoded = (path.decode(self.encoding, self.errors) for path in (old, new))
-        return int(self.operations.rename(*decoded, flags))
-
-    def truncate_fuse_3(self, path: bytes, length: int, info: Any) -> int:
-        return int(self.ftruncate(path, length, info))
-
-    def create(self, path: bytes, mode: int, info: Any) -> int:
-        opened = info.contents
-        opened.fh = self.operations.create(path.decode(self.encoding, self.errors), mode, opened.flags)
-        opened.noflush = not self.operations.writes(opened.fh)
-        return 0
-
-    def open(self, path: bytes, info: Any) -> int:
-        opened = info.contents
-        decoded = path.decode(self.encoding, self.errors)
-        opened.fh = self.operations.open(decoded, opened.flags)
-        pages = self.operations.opened(decoded, opened.fh)
-        opened.keep_cache = pages is Pages.KEEP
-        opened.direct_io = pages is Pages.BYPASS
-        # What was not written need not be told when it is closed.
-        opened.noflush = not self.operations.writes(opened.fh)
-        return 0
-
-    def write(self, path: bytes | None, buffer: Any, size: int, offset: int, info: Any) -> int:
-        written = info.contents
-        # The kernel's offset is the end that it knows, which another node's change may just have moved.  What it writes
-        # back of a mapping comes without flags.
-        appends = bool(written.flags & os.O_APPEND)
-        data = ctypes.string_at(buffer, size)
-        return int(self.operations.write(self._decoded(path), data, offset, written.fh, appends=appends))
-
-    def _decoded(self, path: bytes | None) -> str | None:
-        """A path; `None` where a file is open whose directory is gone."""
-        return None if path is None else path.decode(self.encoding, self.errors)
+    def destroy(self, private: Any) -> None:
+        if self._mirror is not None:
+            self._mirror.stop()
+        self._kernel.detach()
 
     def fgetattr(self, path: bytes | None, buffer: Any, info: Any) -> int:
-        handle = info.contents.fh if info else None
-        found = self.operations.find(self._decoded(path), handle)
-        ctypes.memset(buffer, 0, ctypes.sizeof(buffer.contents))
-        status = buffer.contents
-        status.st_mode = found.mode
-        status.st_ino = found.number
-        status.st_nlink = found.links
-        status.st_uid = found.uid
-        status.st_gid = found.gid
-        status.st_size = found.size
-        status.st_blocks = -(-found.size // 512)
-        status.st_blksize = BLOCK_SIZE
-        mtime, ctime = divmod(found.mtime, _NANOSECONDS), divmod(found.ctime, _NANOSECONDS)
-        atime = mtime if found.atime is None else divmod(found.atime, _NANOSECONDS)
-        status.st_atimespec.tv_sec, status.st_atimespec.tv_nsec = atime
-        status.st_mtimespec.tv_sec, status.st_mtimespec.tv_nsec = mtime
-        status.st_ctimespec.tv_sec, status.st_ctimespec.tv_nsec = ctime
+        return self._tree.getattr(path, buffer, info.contents.fh if info else 0)
+
+    def readdir_fuse_3(self, path: bytes, buffer: Any, fill: Any, offset: int, info: Any, flags: int) -> int:
+        return self._tree.readdir(path, self._status, lambda name, status: fill(buffer, name, status, 0, 0))
+
+    def readlink(self, path: bytes, buffer: Any, size: int) -> int:
+        data = self._tree.readlink(path)[: size - 1] + b"\0"
+        ctypes.memmove(buffer, data, len(data))
         return 0
+
+    def statfs(self, path: bytes, buffer: Any) -> int:
+        return self._tree.statfs(buffer.contents)
+
+    def create(self, path: bytes, mode: int, info: Any) -> int:
+        return self._tree.create(path, mode, info.contents)
+
+    def open(self, path: bytes, info: Any) -> int:
+        return self._tree.open(path, info.contents)
+
+    def read(self, path: bytes | None, buffer: Any, size: int, offset: int, info: Any) -> int:
+        return self._tree.read(buffer, size, offset, info.contents.fh)
+
+    def write(self, path: bytes | None, buffer: Any, size: int, offset: int, info: Any) -> int:
+        return self._tree.write(buffer, size, offset, info.contents.fh)
+
+    def flush(self, path: bytes | None, info: Any) -> int:
+        return self._tree.flush(path, info.contents.fh)
+
+    def release(self, path: bytes | None, info: Any) -> int:
+        return self._tree.release(path, info.contents.fh)
+
+    def fsync(self, path: bytes | None, data: int, info: Any) -> int:
+        return self._tree.fsync(path, bool(data), info.contents.fh)
+
+    def fsyncdir(self, path: bytes, data: int, info: Any) -> int:
+        return 0
+
+    def truncate_fuse_3(self, path: bytes | None, length: int, info: Any) -> int:
+        return self._tree.truncate(path, length, info.contents.fh if info else 0)
+
+    def mknod(self, path: bytes, mode: int, device: int) -> int:
+        return self._tree.mknod(path, mode)
+
+    def mkdir(self, path: bytes, mode: int) -> int:
+        return self._tree.mkdir(path, mode)
+
+    def symlink(self, target: bytes, path: bytes) -> int:
+        return self._tree.symlink(target, path)
+
+    def link(self, source: bytes, path: bytes) -> int:
+        return self._tree.link(source, path)
+
+    def unlink(self, path: bytes) -> int:
+        return self._tree.unlink(path)
+
+    def rmdir(self, path: bytes) -> int:
+        return self._tree.rmdir(path)
+
+    def rename_fuse_3(self, old: bytes, new: bytes, flags: int) -> int:
+        return self._tree.rename(old, new, flags)
+
+    def chmod_fuse_3(self, path: bytes | None, mode: int, info: Any) -> int:
+        return self._tree.chmod(path, mode, info.contents.fh if info else 0)
+
+    def chown_fuse_3(self, path: bytes | None, uid: int, gid: int, info: Any) -> int:
+        return self._tree.chown(path, uid, gid, info.contents.fh if info else 0)
+
+    def utimens_fuse_3(self, path: bytes | None, times: Any, info: Any) -> int:
+        found = times.contents
+        return self._tree.utimens(path, (found.actime, found.modtime), info.contents.fh if info else 0)
+
+    def getxattr(self, path: bytes, name: bytes, value: Any, size: int, *_: Any) -> int:
+        return -errno.ENODATA
+
+    def setxattr(self, *_: Any) -> int:
+        return -errno.ENOTSUP
+
+    def listxattr(self, path: bytes, buffer: Any, size: int) -> int:
+        return 0
+
+    def removexattr(self, path: bytes, name: bytes) -> int:
+        return -errno.ENODATA
+
+
+def new_status() -> Any:
+    """A `struct stat`."""
+    return mfusepy.c_stat()
 
 
 def caller() -> tuple[int, int, int]:
@@ -213,8 +269,10 @@ def check_mountpoint(path: Path) -> None:
 
 
 def serve(
-    operations: Operations,
+    tree: Passthrough,
     kernel: Kernel,
+    mirror: Mirror | None,
+    on_ready: Callable[[], None],
     mountpoint: Path,
     name: str,
     options: dict[str, str | bool],
@@ -229,10 +287,12 @@ def serve(
     follows = not options.pop("nosymfollow", False) or channel is not None
     try:
         _Fuse(
-            operations,
+            tree,
             # libfuse takes this for a mount that is there, and neither mounts nor unmounts (fuse_session_mount).
             str(mountpoint) if channel is None else f"/dev/fd/{channel}",
             kernel,
+            on_ready,
+            mirror,
             follows=follows,
             foreground=True,
             nothreads=True,
