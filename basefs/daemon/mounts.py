@@ -88,7 +88,7 @@ def is_own(home: Home, mount: Mount) -> bool:
 
 def socket_of(home: Home, name: str) -> Path:
     """Where the mount server of a filesystem listens."""
-    return home.run_directory() / f"{name}.mount"
+    return home.run_directory() / f"{name}.mount.sock"
 
 
 def connect(home: Home, name: str) -> socket.socket | None:
