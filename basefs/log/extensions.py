@@ -22,31 +22,14 @@ from basefs.log.ed25519 import PUBLIC_KEY_SIZE, SIGNATURE_SIZE
 MAX_EXTENSIONS = 1024
 MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
 
-#: Of a quota.
-NO_LIMIT = 2**64 - 1
-
 #: Recovery keys of a filesystem: more than people can keep apart, and their signatures fit into an entry.
 MAX_RECOVERY_KEYS = 15
 #: The number of a recovery has 8 bytes.
 MAX_RECOVERY_NUMBER = 2**64 - 1
 
-_MTIME, _SIZE, _QUOTA, _OPEN, _RECOVERY_KEYS, _RECOVERY, _MOVED = 1, 2, 3, 4, 6, 8, 10
+_MTIME, _SIZE, _OPEN, _RECOVERY_KEYS, _RECOVERY, _MOVED = 1, 2, 4, 6, 8, 10
 _TIME = struct.Struct(">q")
-_LIMITS = struct.Struct(">QQ")
 _NUMBER_SIZE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """How much the holder of a granted key may add; `NO_LIMIT` is no limit.
-
-    Attributes:
-        bytes: of contents.
-        entries: signed by the key.
-    """
-
-    bytes: int
-    entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +64,6 @@ class Extensions(NamedTuple):
     Attributes:
         size: bytes of the file after a write; 0 without one.
         mtime: nanoseconds since 1970, `MIN_TIME` to `MAX_TIME`; `None` without one.
-        quota: of a grant; `None` without one.
         unknown: number and value of those that this version does not know, all odd, ascending.
         is_open: of the root entry: whether anybody may read the filesystem.
         recovery_keys: of the root entry; `None` where nothing replaces the root key.
@@ -91,7 +73,6 @@ class Extensions(NamedTuple):
 
     size: int = 0
     mtime: int | None = None
-    quota: Quota | None = None
     unknown: tuple[tuple[int, bytes], ...] = ()
     is_open: bool = False
     recovery_keys: RecoveryKeys | None = None
@@ -105,8 +86,6 @@ class Extensions(NamedTuple):
             values[_MTIME] = _TIME.pack(self.mtime)
         if self.size:
             values[_SIZE] = self.size.to_bytes((self.size.bit_length() + 7) // 8, "big")
-        if self.quota is not None:
-            values[_QUOTA] = _LIMITS.pack(self.quota.bytes, self.quota.entries)
         if self.is_open:
             values[_OPEN] = b""
         if self.recovery_keys is not None:
@@ -165,12 +144,6 @@ def _size(value: bytes) -> int:
     return int.from_bytes(value, "big")
 
 
-def _quota(value: bytes) -> Quota:
-    if len(value) != _LIMITS.size:
-        raise InvalidEntry(f"a quota has {_LIMITS.size} bytes")
-    return Quota(*_LIMITS.unpack(value))
-
-
 def _mark(value: bytes) -> bool:
     if value:
         raise InvalidEntry("the mark of an open filesystem or of a moved file has no value")
@@ -206,7 +179,6 @@ _KNOWN: dict[int, tuple[int, Callable[[bytes], object]]] = {
     for number, name, parse in (
         (_MTIME, "mtime", _mtime),
         (_SIZE, "size", _size),
-        (_QUOTA, "quota", _quota),
         (_OPEN, "is_open", _mark),
         (_RECOVERY_KEYS, "recovery_keys", _recovery_keys),
         (_RECOVERY, "recovery", _recovery),
