@@ -125,8 +125,7 @@ class Entry:
 
     Attributes:
         parent: hash of the parent entry (28 bytes).
-        made: when it was signed by the signer's clock, nanoseconds since 1970; it decides nothing but the order in
-            which a quota counts the entries of one key.
+        made: when it was signed by the signer's clock, nanoseconds since 1970; it decides nothing.
         action: its operation.
         name: last component of the path, or the key's name for grant, revoke and admit; `b"/"` for the root.
         content: depends on the action, see `docs/formats.md`.
@@ -280,15 +279,13 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
 def _check_extensions(action: Action, name: bytes, extensions: Extensions) -> None:
     if extensions.size and action is not Action.WRITE:
         raise InvalidEntry("only a write has a size")
-    if extensions.quota is not None and action is not Action.GRANT:
-        raise InvalidEntry("only a grant has a quota")
     is_root = action is Action.MKDIR and name == ROOT_NAME
     if extensions.is_open and not is_root:
         raise InvalidEntry("only the root entry says that a filesystem is open")
     if extensions.recovery_keys is not None and not is_root:
         raise InvalidEntry("only the root entry names recovery keys")
-    if extensions.recovery is not None and (action is not Action.GRANT or extensions.quota is not None):
-        raise InvalidEntry("only a grant without a quota is a recovery")
+    if extensions.recovery is not None and action is not Action.GRANT:
+        raise InvalidEntry("only a grant is a recovery")
 
 
 def _check_write(content: bytes, size: int) -> None:

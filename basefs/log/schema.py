@@ -24,7 +24,6 @@ CREATE TABLE entries (
 CREATE UNIQUE INDEX entries_hash ON entries (hash);
 CREATE INDEX entries_path ON entries (path);
 CREATE INDEX entries_keys ON entries (seq) WHERE kind = 2;
--- The first grant with a quota makes `entries_signer`, an index by fingerprint (`basefs/log/store.py`).
 
 -- Blocks: `size` is the number of bytes of `data`.
 CREATE TABLE blocks (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL);

@@ -26,7 +26,7 @@ from basefs.log.database import Database
 from basefs.log.detached import Detached
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.granted import Granted
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
 from basefs.log.missing import BlockStore
 from basefs.log.paths import PathRow, Paths
@@ -47,8 +47,6 @@ _LINKED_UPWARDS = (
     "UNION SELECT p.id, p.parent FROM up u JOIN paths p ON p.id = u.above) SELECT id, above FROM up WHERE above > 0"
 )
 _LINKS = f"SELECT {_JOINED_COLUMNS} FROM links l JOIN entries e ON e.hash = l.entry"
-#: The fingerprint in an encoded entry, before the signature.
-_SIGNER = "substr(data, -92, 28)"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
 #: Actions of which more follows than the place of the entry.
@@ -69,7 +67,6 @@ class Store:
         detached: intact entries whose parent or grant was lost.
         tree: the rows of the worktree's index.
         reserve: says whether there is room for the contents of others.
-        has_quotas: whether any grant ever had a quota.
         committed: the digest of the log after the last transaction, to be read without the lock.
     """
 
@@ -86,7 +83,6 @@ class Store:
         self.reserve = Reserve(path, NO_LIMITS, free_bytes)
         #: Entries that links name and that have not arrived.
         self._unresolved: set[EntryHash] = set()
-        self.has_quotas = False
         #: The paths that some link names, each with the number of these links.
         self._linked: dict[int, int] = {}
         #: Path id -> the names in it that are such paths, or lead to them.
@@ -112,8 +108,6 @@ class Store:
         self.blocks.load()
         self.granted.load()
         self.detached.load()
-        query = "SELECT 1 FROM sqlite_master WHERE name = 'entries_signer'"
-        self.has_quotas = self._db.execute(query).fetchone() is not None
         rows = self._db.execute("SELECT target FROM links WHERE path IS NULL")
         self._unresolved = {EntryHash(target) for (target,) in rows}
         self._linked = dict(self._db.execute("SELECT path, count(*) FROM links WHERE path NOT NULL GROUP BY path"))
@@ -262,20 +256,6 @@ class Store:
             f"SELECT {ENTRY_COLUMNS} FROM entries WHERE path = ?{within} ORDER BY seq", (path_id, *values)
         )
         return self._all_placed(rows)
-
-    def entries_by(self, fingerprint: Fingerprint) -> list[Placed]:
-        """The entries of one key that are a step in the life of their path, in order of arrival."""
-        rows = self._db.execute(
-            f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_SIGNER} = ? AND kind < {EntryKind.KEY:d} ORDER BY seq",
-            (fingerprint,),
-        )
-        return self._all_placed(rows)
-
-    def entries_behind(self, sequence: int) -> list[Placed]:
-        """The entries that came after the one with this number, in order of arrival."""
-        return self._all_placed(
-            self._db.execute(f"SELECT {ENTRY_COLUMNS} FROM entries WHERE seq > ? ORDER BY seq", (sequence,))
-        )
 
     def keys_at(self, path_id: int) -> list[Placed]:
         """The grants, revokes and admits of one path, in order of arrival."""
@@ -437,10 +417,6 @@ class Store:
         self._keys += placed.kind is EntryKind.KEY
         if entry.action is Action.GRANT:
             self.granted.add(placed.path_id, entry.content)
-            if entry.extensions.quota is not None:
-                # Only where there are quotas: every entry would cost some microseconds more.
-                self.has_quotas = True
-                self._db.execute(f"CREATE INDEX IF NOT EXISTS entries_signer ON entries ({_SIGNER})")
         elif entry.action is Action.LINK:
             self._link(entry)
         elif entry.action is Action.REVERT:

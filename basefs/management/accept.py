@@ -8,9 +8,8 @@ import click
 
 from basefs.daemon.api.messages import LEAST_DIGITS, GetSummary, GrantKey, ListPending, PendingKey
 from basefs.daemon.config import Home
-from basefs.daemon.settings import parse_size
 from basefs.errors import NotFound, UsageError, suggestion
-from basefs.management.grant import carry_out, quota_options
+from basefs.management.grant import carry_out
 from basefs.management.keys import NO_MEMBER_ASKS, confirm_key
 from basefs.management.output import examples, json_option, printable
 from basefs.management.session import ask, ask_daemon
@@ -18,13 +17,10 @@ from basefs.management.signing import key_option, other_key
 from basefs.management.target import parse_changed
 
 
-@click.command(
-    epilog=examples("basefs accept etc gamma-0f3a52", "basefs accept etc:/web 962dad4e --name web3 --max-bytes 100M")
-)
+@click.command(epilog=examples("basefs accept etc gamma-0f3a52", "basefs accept etc:/web 962dad4e --name web3"))
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("who", metavar="MACHINE|FINGERPRINT|PUBKEY")
 @click.option("--name", "keyname", metavar="KEYNAME", help="Name of the key (default: the name of the machine).")
-@quota_options
 @click.option("-y", "--yes", is_flag=True, help="Do not ask; takes a whole fingerprint or public key.")
 @key_option
 @json_option
@@ -32,8 +28,6 @@ def accept(
     target: str,
     who: str,
     keyname: str | None,
-    max_bytes: str | None,
-    max_entries: int | None,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -56,9 +50,7 @@ def accept(
     if not yes:
         question = f"Let this key, as {printable(keyname)}, write at {printable(parsed.path)} and below?"
         _confirm(found[0], question)
-    most = None if max_bytes is None else parse_size(max_bytes)
-    signer = other_key()
-    request = GrantKey(parsed.path, keyname, found[0].public, False, False, most, max_entries, signer)
+    request = GrantKey(parsed.path, keyname, found[0].public, signer=other_key())
     carry_out(home, parsed.name, request, as_json=as_json)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,7 +11,6 @@ import click
 from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathVersions, Status, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
-from basefs.daemon.settings import parse_size
 from basefs.errors import UsageError
 from basefs.management.differences import became, described
 from basefs.management.output import SHORT, examples, json_option, note, print_json, print_table, printable, say
@@ -25,22 +23,10 @@ _PUBLIC = re.compile(r"[0-9A-Fa-f]{64}|(ssh|ecdsa|sk)-.*")
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 
 
-def quota_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options `max_bytes` and `max_entries` of a command that grants a key."""
-    size = click.option(
-        "--max-bytes", metavar="SIZE", help="Bytes of contents that the key may write there, as in 100M."
-    )
-    count = click.option(
-        "--max-entries", metavar="N", type=click.IntRange(min=0), help="Entries that the key may write there."
-    )
-    return size(count(command))
-
-
 @click.command(
     epilog=examples(
         "basefs grant etc:/ two two.pub",
         "basefs grant --dry-run /cluster/nginx web web.pub",
-        "basefs grant etc:/logs ann ann.pub --max-bytes 100M",
         "basefs grant etc:/ two two.pub -k /media/usb/root.key",
     )
 )
@@ -48,7 +34,6 @@ def quota_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("keyname")
 @click.argument("key", metavar="PUBKEY|KEYFILE")
 @dry_run_option
-@quota_options
 @click.option("-f", "--force", is_flag=True, help="Allow a name that another key has, or a second name for a key.")
 @key_option
 @json_option
@@ -56,8 +41,6 @@ def grant(
     target: str,
     keyname: str,
     key: str,
-    max_bytes: str | None,
-    max_entries: int | None,
     dry_run: bool,
     force: bool,
     as_json: bool,
@@ -67,16 +50,10 @@ def grant(
     PUBKEY is the public key, in hex or as a line of SSH ('ssh-ed25519 AAAA...'); KEYFILE a .pub file of 'basefs genkey'
     or 'ssh-keygen -t ed25519'. 'basefs log' and the other listings call the key KEYNAME. A grant changes no file: if
     the new key would turn a conflict, your key first confirms the current version.
-
-    --max-bytes and --max-entries are a quota. Everything that the key has ever written at and below the path counts,
-    including versions that were replaced or removed since; each change is an entry. Changes beyond the quota are
-    refused on the key's own node, and ignored by the others. A key with a quota cannot grant. A later grant can make
-    the quota larger, not smaller.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
-    most = None if max_bytes is None else parse_size(max_bytes)
-    request = GrantKey(parsed.path, keyname, public_key(key), dry_run, force, most, max_entries, other_key())
+    request = GrantKey(parsed.path, keyname, public_key(key), dry_run, force, other_key())
     carry_out(home, parsed.name, request, as_json=as_json)
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import click
 
-from basefs.daemon.api.messages import MAX_PENDING, GetRecovery, GetSummary, GrantedKey, ListKeys, ListPending, encode
+from basefs.daemon.api.messages import MAX_PENDING, GetRecovery, GetSummary, ListKeys, ListPending, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.errors import UsageError
 from basefs.management.errors import decline
 from basefs.management.output import (
     SHORT,
-    counted,
     examples,
     json_option,
     moment,
@@ -22,7 +21,6 @@ from basefs.management.output import (
     print_json,
     print_table,
     say,
-    size,
 )
 from basefs.management.session import ask, ask_daemon, notify
 from basefs.management.target import parse_name, parse_target
@@ -62,9 +60,8 @@ def keys(target: str | None, directories: bool, every: bool, pending: bool, as_j
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
     on; a key without one may only read. STANDING is valid; reads (the path was deleted, and the key may still read);
     surplus (what the key has signed counts, but it is no member, since others of its sponsor came first); revoked;
-    fallen (the granter's own grant was revoked, or has a quota); or gone (the path was deleted). USED is shown where a
-    grant has a quota: how much of it is used up. Recovery keys, if the filesystem has any, are listed below, with the
-    present root key.
+    fallen (the granter's own grant was revoked); or gone (the path was deleted). Recovery keys, if the filesystem has
+    any, are listed below, with the present root key.
 
     --pending lists the machines that ask to write. SINCE is when the running daemon first saw the request. 'basefs
     accept' lets one of them write. A machine that joined with an invitation to read does not ask. In an open filesystem
@@ -99,9 +96,6 @@ def keys(target: str | None, directories: bool, every: bool, pending: bool, as_j
         for one in granted
     ]
     titles: tuple[str, ...] = ("NAME", "FINGERPRINT", "OWN", "DEPTH", "STANDING", "GRANTED BY", "PATH")
-    if any(one.used_entries is not None for one in granted):
-        titles = (*titles[:-1], "USED", titles[-1])
-        rows = [(*row[:-1], _used(one), row[-1]) for row, one in zip(rows, granted, strict=True)]
     if directories:
         titles, rows = titles[-1:] + titles[:-1], [row[-1:] + row[:-1] for row in rows]
     print_table(titles, rows, "no key is granted there")
@@ -135,16 +129,6 @@ def _print_recovery(home: Home, name: str) -> None:
         click.echo()
         say(f"{state.root_key.fingerprint[:SHORT]}{since}", label="root key:      ")
         say(f"{state.threshold} of {keys}", label="recovery keys: ")
-
-
-def _used(one: GrantedKey) -> str | None:
-    """What a key has written, of its quota."""
-    parts = []
-    if one.max_bytes is not None and one.used_bytes is not None:
-        parts.append(f"{size(one.used_bytes)} of {size(one.max_bytes)}")
-    if one.max_entries is not None:
-        parts.append(f"{one.used_entries} of {counted(one.max_entries, 'entry')}")
-    return ", ".join(parts) or None
 
 
 def _print_own(home: Home, as_json: bool) -> None:

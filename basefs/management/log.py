@@ -63,9 +63,8 @@ def log(target: str, recursive: bool, patch: bool, arrival: bool, as_json: bool,
     new history; its files keep theirs.
 
     STANDING: current; past (the current one builds on it); last (before the path was deleted); lost (to a conflicting
-    one); ignored (its key is not valid; or its key has a quota, and the entry before it is not valid); withheld
-    (likewise, and its content is not fetched); over quota (beyond the quota of its key); incomplete (its content has
-    not arrived); gone (with its directory).
+    one); ignored (its key is not valid); withheld (likewise, and its content is not fetched); incomplete (its content
+    has not arrived); gone (with its directory).
     """
     home = Home.from_environment()
     _refuse_more(target, click.get_current_context())

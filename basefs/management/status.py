@@ -183,6 +183,10 @@ def _contents(name: str, status: Status) -> str:
         text += (
             f"; those of other nodes wait, {status.limit_reached} is reached: 'basefs doctor {name}' says what to do"
         )
+    busiest = None if status.node is None else status.node.busiest
+    if busiest is not None and busiest.alarm:
+        by = printable(busiest.key or busiest.fingerprint[:SHORT])
+        text += f"; {by} writes most: {counted(busiest.entries, 'entry')}, {size(busiest.bytes)} within an hour"
     if summary.orphans:
         text += f"; {counted(summary.orphans, 'entry')} waiting for earlier ones"
     if summary.pending is not None and summary.pending.unpublished:

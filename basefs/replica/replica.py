@@ -69,7 +69,6 @@ from basefs.view.keynames import key_names
 from basefs.view.members import NOBODY, MemberGrants, Members, members
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
-from basefs.view.quotas import Use
 from basefs.view.resolution import Resolver
 from basefs.view.signer import Signer
 from basefs.view.statcache import Attributes, StatCache
@@ -297,7 +296,6 @@ class Replica:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
         if isinstance(made, Draft):
-            author.check_quotas(made)
             return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         whole = Draft()
@@ -305,7 +303,6 @@ class Replica:
         try:
             with self._store.transaction():
                 for draft in made:
-                    author.check_quotas(draft)
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
                     whole.blocks += draft.blocks
@@ -748,25 +745,6 @@ class Replica:
             node = None if self._live is None else self._live.tree.find(())
             found = () if node is None else (self._store.granted.key(key) for key in node.authority.depths)
             return frozenset(key for key in found if key is not None)
-
-    @property
-    def has_quotas(self) -> bool:
-        """Whether any grant ever had a quota: without one, nobody need wait for the lock to look for it."""
-        return self._store.has_quotas
-
-    def quota_left(self, path: Path) -> dict[Path, Use] | None:
-        """What is left of the quotas of this node's key that signs at a path, by directory; `None` without any.
-
-        Where nothing is, at the nearest directory above.
-        """
-        with self._lock:
-            node = self._view.tree.nearest(path)
-            limits = self._signer.limits(node.authority)
-            if limits is None:
-                return None
-            key = self._signer.key_for(node.authority, path)
-            left = self._view.tree.resolver.quotas.left(key.fingerprint, node.path_id, limits)
-            return {path[:depth]: use for depth, use in left.items()}
 
     @property
     def is_open(self) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from basefs.errors import NotPermitted, PermissionDenied
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, Recovery, RecoveryKeys
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Recovery, RecoveryKeys
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.placement import ROOT_PATH_ID, EntryKind
@@ -122,7 +122,7 @@ class _Chains:
     def repeat(self, end: EntryHash, grant: Grant) -> None:
         """Sign a grant or admit of another key anew, in the chain with this end."""
         entry = grant.entry
-        self.add(end, entry.action, entry.name, entry.content, Extensions(quota=grant.quota))
+        self.add(end, entry.action, entry.name, entry.content)
 
 
 class KeyHolder:
@@ -133,13 +133,9 @@ class KeyHolder:
         self._tree = tree
         self._signer = signer
 
-    def grant(self, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None) -> GrantPlan:
-        """Let a public key write at a path and below it, within a quota.
-
-        Raises `NotFound`, `PermissionDenied`, and `NotPermitted` also where this node's key has a quota itself, or the
-        key has a larger one there.
-        """
-        return self._permit(Action.GRANT, path, key_name, public, quota)
+    def grant(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
+        """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
+        return self._permit(Action.GRANT, path, key_name, public)
 
     def admit(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
         """Let a public key read the filesystem, and write nothing; `path` decides only who may take it back.
@@ -148,25 +144,22 @@ class KeyHolder:
         """
         return self._permit(Action.ADMIT, path, key_name, public)
 
-    def _permit(
-        self, action: Action, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None
-    ) -> GrantPlan:
+    def _permit(self, action: Action, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
         node = self._tree.node(path)
         self._require_place(node)
-        signer = self._granter(node, path)
+        signer = self._signer.key_for(node.authority, path)
         fingerprint = fingerprint_of(public)
         answers, what = node.authority.admits, "an admit"
         if action is Action.GRANT:
             answers, what = node.authority.grants, "a grant"
-            self._require_no_less(node, path, fingerprint, quota)
-        wanted = action, key_name, signer.fingerprint, quota
+        wanted = action, key_name, signer.fingerprint
         for one in self._placed(path, fingerprint):
             entry = one.grant.entry
-            if one.in_force and wanted == (entry.action, entry.name, entry.fingerprint, one.grant.quota):
+            if one.in_force and wanted == (entry.action, entry.name, entry.fingerprint):
                 return GrantPlan(Draft())
         stamp = self._signer.now()
         entries = [
-            signer.sign(end, stamp, action, key_name, public, Extensions(quota=quota))
+            signer.sign(end, stamp, action, key_name, public)
             for end in self._chain_ends(path, _made(node), fingerprint, answers)
         ]
         plan = self._plan(path, entries, keep=True)
@@ -263,15 +256,11 @@ class KeyHolder:
             recovery: with the signatures that it takes.
             dropped: keys that are granted nothing then, nor what they have granted.
             discard: leave out the acks of what those have signed.
-
-        Raises `NotPermitted` where the key has a quota.
         """
         key = self._signer.keys[0]
         former = self._tree.resolver.root_authority()
         gone = {*former.depths, *dropped} - {key.fingerprint}
         counting = sorted(placed_grants(self._store, self._tree), key=lambda one: _order((one.path, one.grant)))
-        if any(one.grant.fingerprint == key.fingerprint and one.grant.quota is not None for one in counting):
-            raise NotPermitted("that key is granted with a quota already: make another one with 'basefs genkey'")
         top = self._tree.root
         end = self._chain_ends((), _made(top), key.fingerprint, top.authority.grants)[-1]
         chains = _Chains(key, self._signer.now())
@@ -331,33 +320,6 @@ class KeyHolder:
         for one in counting:
             if one.grant.fingerprint == fingerprint:
                 chains.repeat(end, one.grant)
-
-    def _granter(self, node: Node, path: Path) -> SigningKey:
-        """The key of this node with the highest authority among those that may grant at a path."""
-        first = self._signer.key_for(node.authority, path)
-        found = (key for key in self._signer.valid(node.authority) if node.authority.may_grant(key.fingerprint))
-        granter = next(found, None)
-        if granter is None:
-            raise NotPermitted(
-                f"the key {first.fingerprint.hex()[:12]} has a quota at {display(path)}, so it cannot grant: ask a key "
-                "holder without a quota"
-            )
-        return granter
-
-    @staticmethod
-    def _require_no_less(node: Node, path: Path, fingerprint: Fingerprint, quota: Quota | None) -> None:
-        """Raise `NotPermitted` where a grant with a quota would change nothing, as quotas do not become smaller."""
-        if quota is None or not node.authority.allows(fingerprint):
-            return
-        limits = node.authority.limits.get(fingerprint)
-        present = None if limits is None else limits.get(len(path))
-        if limits is None:
-            has = "is granted there without a quota"
-        elif present is not None and (quota.bytes < present.bytes or quota.entries < present.entries):
-            has = "has a larger quota there"
-        else:
-            return
-        raise NotPermitted(f"that key {has}: take that back first, with 'basefs revoke', and grant it again")
 
     # -- where grants and revokes hang --------------------------------------------------------------------------------
 

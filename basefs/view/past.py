@@ -13,7 +13,6 @@ from basefs.log.keys import fingerprint_of
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.grants import placed_grants
-from basefs.view.quotas import Use
 from basefs.view.signer import Signer
 from basefs.view.states import State
 from basefs.view.supposing import subtree
@@ -31,8 +30,7 @@ class GrantRecord:
         depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid,
             and of an admit.
         standing: "valid"; "reads", because the path is gone and the key a member still; "revoked"; "fallen", because
-            the granter lost its own grant or has a quota; "gone" with the path.
-        used: what the key has written at and below the path; `None` of a grant without a quota.
+            the granter lost its own grant; "gone" with the path.
     """
 
     path: Path
@@ -40,7 +38,6 @@ class GrantRecord:
     fingerprint: Fingerprint
     depth: int | None
     standing: str
-    used: Use | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +178,7 @@ class Past:
                     standing = "valid" if one.in_force else "reads"
                     if one.in_force and entry.action is Action.GRANT:
                         depth = one.authority.depths.get(key)
-                is_limited = entry.extensions.quota is not None
-                used = self._tree.resolver.quotas.use(key, path_id) if is_limited else None
-                found.append(GrantRecord(path, entry, key, depth, standing, used))
+                found.append(GrantRecord(path, entry, key, depth, standing))
         return sorted(found, key=lambda granted: granted.path)
 
 

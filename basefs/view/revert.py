@@ -133,7 +133,7 @@ class Reverter:
         if revision.state is None:
             raise NotPermitted(f"{target.hex()[:12]} cannot be restored: it is not a version of {display(path)}")
         # A withheld content comes once a revert that counts names it.
-        if not revision.state.complete and revision.standing not in (RevisionStatus.WITHHELD, RevisionStatus.OVER):
+        if not revision.state.complete and revision.standing is not RevisionStatus.WITHHELD:
             raise IncompleteContent(f"the content of {target.hex()[:12]} has not arrived yet")
         # A version that has lost may look the same: to bring it back settles the conflict.
         if revision.standing is not RevisionStatus.LOST and _shows(found.outcome, revision.state):

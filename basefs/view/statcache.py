@@ -36,7 +36,6 @@ class Attributes(NamedTuple):
         mtime: nanoseconds since 1970.
         links: number of live names.
         writable: whether a key of this node may write there.
-        limited: whether the key that signs there has a quota.
         version: the entries that it comes from.
         origin: the entry that stands for this file: all names of a file share it (`Tree.file_of`).
         content: the write entry that holds a file's content, `None` for anything else.
@@ -49,7 +48,6 @@ class Attributes(NamedTuple):
     mtime: int
     links: int
     writable: bool
-    limited: bool
     version: Version
     origin: EntryHash | None
     content: EntryHash | None
@@ -135,7 +133,6 @@ class StatCache:
             mtime=mtime,
             links=links,
             writable=self._signer.may_write(node.authority) and not self._store.database.damaged,
-            limited=self._store.has_quotas and self._signer.limits(node.authority) is not None,
             version=version,
             origin=state.origin,
             content=state.content,

@@ -288,11 +288,10 @@ class Tree:
             now: UNIX seconds.
         """
         self._resolved.clear()
-        pushed = self.resolver.quotas.pushed()
         self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Impact.IDLE}
-        for placed in (*completed, *pushed):
+        for placed in completed:
             self._crowds.drop(placed.path_id)
-        for is_new, changes in ((True, accepted), (False, completed), (False, pushed)):
+        for is_new, changes in ((True, accepted), (False, completed)):
             for placed in changes:
                 effect = self._update_path(placed, now, is_new)
                 if effect is not _Effect.NONE and self._crowds:
@@ -579,7 +578,6 @@ class Tree:
             or len(outcome.tips) != 1
             or entry.parent != outcome.tips[0].hash
             or not outcome.authority.allows(entry.fingerprint)
-            or self.resolver.is_over(placed, outcome.authority)
             or outcome.from_below
             or self._store.is_reverted_to(placed)
             or (entry.action is Action.WRITE and node.is_directory)

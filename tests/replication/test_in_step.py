@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from basefs.fs.staging.scratch import ScratchNames
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ from basefs.daemon.api.services import NodeServices
 from basefs.errors import NoSpace
 from basefs.fs.events.feed import Feed
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.staging.scratch import ScratchNames
 from basefs.gossip.members import TAG_FS, TAG_SYNC, Member, Peer
 from basefs.gossip.service import Gossip
 from basefs.log.entries import Action, Entry

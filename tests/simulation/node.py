@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from basefs.fs.publish.plan import MAX_STEPS
+
 from basefs.daemon import config
 from basefs.errors import BaseFSError, IncompleteContent, NoSpace, PathError
-from basefs.fs.publish.plan import MAX_STEPS
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block

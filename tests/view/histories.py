@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from basefs.errors import InvalidEntry, PathError
 from basefs.log.blocks import Block
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, NO_LIMIT, Extensions, Quota
+from basefs.log.extensions import NO_EXTENSIONS, Extensions
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.log.placement import ROOT_PATH_ID
@@ -53,7 +53,6 @@ HEIRS = (HEIR, SECOND_HEIR, ROOT_KEY)
 NODE_KEYS = ((ROOT_KEY,), (ALICE,), (BOB, CAROL), (DAVE,))
 CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2, 1200), b"line\n" * 40)
 MODES = (0o644, 0o755, 0o600, 0o640)
-QUOTAS = (None, None, Quota(700, 6), Quota(NO_LIMIT, 3))
 OWNERS = (None, None, (b"root", b"adm"))
 TIMES = (None, None, 5)
 
@@ -272,8 +271,7 @@ class World:
         names = self.pick(node, step.a)
         if names is not None:
             key = KEYS[step.b % len(KEYS)]
-            quota = QUOTAS[step.c % len(QUOTAS)]
-            self._commit(node, lambda author: author.grant(names, b"key", key.public, quota))
+            self._commit(node, lambda author: author.grant(names, b"key", key.public))
 
     def revoke(self, node: Node, step: Step) -> None:
         """Take a key's grants back, with acks or (by hand) without."""
@@ -345,11 +343,7 @@ class World:
             recovery = recovery_of(self.root, author.key_holder.recoveries().last + 1, key)
             return author.key_holder.recover(b"root", recovery, dropped, discard=step.c == 0).draft
 
-        try:
-            node.replica.commit(make, key=key)
-        except PathError:
-            # The key is granted with a quota.
-            return
+        node.replica.commit(make, key=key)
 
     def announce(self, node: Node, step: Step) -> None:
         """Sign a recovery by hand, behind any grant or revoke on `/`, and perhaps confirm it, with nothing else."""

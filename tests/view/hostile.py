@@ -20,7 +20,7 @@ from basefs.errors import InvalidEntry, StoreError
 from basefs.log import codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import CHILD_ACTIONS, FIRST_ANNOTATION, KEY_ACTIONS, Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota
+from basefs.log.extensions import NO_EXTENSIONS, Extensions
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.path import Path
@@ -47,11 +47,10 @@ from tests.support.helpers import (
 ERIN = make_key("erin")
 #: Keys that recoveries make the root key, former ones among them.
 HEIRS = (HEIR, HEIR, SECOND_HEIR, ALICE, ROOT_KEY)
-#: Alice holds a key for `/`, Bob and Carol for `/d`, Dave one for `/d` that was revoked, Erin one for `/d` with a
-#: quota; the stranger has none.  Erin builds on what Dave and the stranger write, and names it.  The last two keys are
-#: unknown until recoveries make them the root key.
+#: Alice holds a key for `/`, Bob, Carol and Erin for `/d`, Dave one for `/d` that was revoked; the stranger has none.
+#: Erin builds on what Dave and the stranger write, and names it.  The last two keys are unknown until recoveries make
+#: them the root key.
 KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, ERIN, ERIN, ERIN, DAVE, DAVE, STRANGER, HEIR, SECOND_HEIR)
-QUOTAS = (None, None, Quota(2**64 - 1, 3), Quota(30, 5), Quota(0, 2), Quota(200, 2**64 - 1))
 NAMES = (b"a", b"d")
 TEXTS = (b"", b"one\n", b"two\n", b"three " * 20)
 #: What most entries are: those that name other entries, and those that begin something to be named.
@@ -212,8 +211,8 @@ class Hostile:
         self._homes.update({e.hash: (born[0].hash, b"/") for e in born})
         directory = self._add(ROOT_KEY, born[0], Action.MKDIR, b"d", b"")
         last = directory
-        for key, quota in ((BOB, None), (CAROL, None), (DAVE, None), (ERIN, Quota(120, 12))):
-            last = self._add(ROOT_KEY, last, Action.GRANT, b"key", key.public, Extensions(quota=quota))
+        for key in (BOB, CAROL, DAVE, ERIN):
+            last = self._add(ROOT_KEY, last, Action.GRANT, b"key", key.public)
         self._add(ROOT_KEY, last, Action.REVOKE, b"key", bytes(DAVE.fingerprint))
         for parent, name in ((born[0], b"a"), (directory, b"a")):
             self._write(ROOT_KEY, parent, name, 1)
@@ -237,8 +236,7 @@ class Hostile:
         if action is Action.WRITE:
             self._write(key, parent, name, deed.name, early)
         else:
-            quota = QUOTAS[deed.name % len(QUOTAS)] if action is Action.GRANT else None
-            extensions = Extensions(quota=quota, is_moved=action is Action.LINK and deed.other % 2 == 0)
+            extensions = Extensions(is_moved=action is Action.LINK and deed.other % 2 == 0)
             self._add(key, parent, action, name, self._content(action, deed, parent), extensions, early)
 
     def _recover(self, deed: Deed) -> None:

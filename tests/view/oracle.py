@@ -13,39 +13,22 @@ from functools import lru_cache
 
 from basefs import path as paths
 from basefs.log.entries import CHILD_ACTIONS, KEY_ACTIONS, Action, Entry
-from basefs.log.extensions import Quota
 from basefs.log.keys import fingerprint_of
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
 
 class Depths(dict[bytes, int]):
-    """Valid key -> its authority; and of those that have quotas, by the depths of the directories.
-
-    `named`: the grants and admits in force on the nearest path that has any.
-    """
+    """Valid key -> its authority; `named`: the grants and admits in force on the nearest path that has any."""
 
     def __init__(self, depths: dict[bytes, int] | None = None) -> None:
         super().__init__(depths or {})
-        self.limits: dict[bytes, dict[int, Quota]] = dict(depths.limits) if isinstance(depths, Depths) else {}
         self.named: set[Entry] = set()
-
-    def grant(self, key: bytes, depth: int, quota: Quota | None) -> None:
-        """One more grant of a key."""
-        if quota is None:
-            self.limits.pop(key, None)
-        elif key not in self:
-            self.limits[key] = {depth: quota}
-        elif key in self.limits:
-            here = self.limits[key].get(depth, quota)
-            widest = Quota(max(here.bytes, quota.bytes), max(here.entries, quota.entries))
-            self.limits[key] = {**self.limits[key], depth: widest}
-        self.setdefault(key, depth)
 
 
 FILES = (Kind.FILE, Kind.SYMLINK)
 CONTINUES = (Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT)
 HOPS = LEVELS = 16
-#: Where an entry stands that no quota holds.
+#: Below any directory.
 NEVER = 2**80
 
 
@@ -83,14 +66,10 @@ class Oracle:
         self.entries: dict[bytes, Entry] = {entry.hash: entry for entry in entries}
         self.complete = complete
         self.root = next(entry for entry in self.entries.values() if entry.is_root)
-        #: Without a quota no key is limited.
-        self.limited = any(entry.extensions.quota is not None for entry in self.entries.values())
         self.place = lru_cache(None)(self._place)
         self.under = lru_cache(None)(self._under)
         self.hanging = lru_cache(None)(self._hanging)
         self.are_one = lru_cache(None)(self._are_one)
-        self.stamp = lru_cache(None)(self._stamp)
-        self.beyond = lru_cache(None)(self._beyond)
         self.root_key = lru_cache(None)(self._root_key)
         self.file_of = lru_cache(None)(self._file_of)
         self.level = lru_cache(None)(self._level)
@@ -175,50 +154,6 @@ class Oracle:
                 return True
         return False
 
-    # -- quotas -------------------------------------------------------------------------------------------------------
-
-    def over(self, entry: Entry, keys: Depths) -> bool:
-        """Whether an entry of a valid key is over the quotas of all the directories on which the key is granted."""
-        limits = keys.limits.get(entry.fingerprint)
-        names, _ = self.place(entry.hash)
-        return limits is not None and all(
-            entry.hash in self.beyond(entry.fingerprint, names[:depth], quota) for depth, quota in limits.items()
-        )
-
-    def account(self, key: bytes, top: paths.Path) -> list[Entry]:
-        """What a key has written at and below a path."""
-        return [
-            entry
-            for entry in self.entries.values()
-            if entry.fingerprint == key and entry.action.is_state and self.place(entry.hash)[0][: len(top)] == top
-        ]
-
-    def _beyond(self, key: bytes, top: paths.Path, quota: Quota) -> set[bytes]:
-        """The entries of an account behind the first one that does not fit any more."""
-        order = sorted((self.stamp(entry.hash, top), entry.hash, entry) for entry in self.account(key, top))
-        beyond: set[bytes] = set()
-        size = 0
-        for number, (stamp, hash, entry) in enumerate(order, 1):
-            size += entry.size
-            if beyond or number > quota.entries or size > quota.bytes or stamp >= NEVER:
-                beyond.add(hash)
-        return beyond
-
-    def _stamp(self, hash: bytes, top: paths.Path) -> int:
-        """When an entry was signed, as far as that counts: behind the entries of its account that it builds on."""
-        entry = self.entries[hash]
-        account = {other.hash for other in self.account(entry.fingerprint, top)}
-        stamps = [entry.made]
-        if entry.parent in account:
-            stamps.append(self.stamp(entry.parent, top) + 1)
-        if entry.action in (Action.REVERT, Action.LINK):
-            named = self.entries.get(entry.content)
-            if named is not None and named.hash in account:
-                stamps.append(self.stamp(named.hash, top) + 1)
-            elif named is None or (named.fingerprint == entry.fingerprint and named.action.is_state):
-                stamps.append(NEVER)
-        return max(stamps)
-
     # -- where entries stand ------------------------------------------------------------------------------------------
 
     def _place(self, hash: bytes) -> tuple[paths.Path, bytes]:
@@ -270,12 +205,6 @@ class Oracle:
         """Whether a revert names no state of its own path."""
         named = self.entries.get(revert.content)
         return named is None or not named.action.is_state or self.place(named.hash) != self.place(revert.hash)
-
-    def unfounded(self, link: Entry) -> bool:
-        """Whether what a link names is unfounded."""
-        target = link.content
-        path = self.file_of(target, self.shared(link))
-        return path is not None and target in path.states() and path.unfounded(self.entries[target])
 
     def named(self, link: Entry) -> State:
         """What a link shows: the file that it names if its key may write that, otherwise what that was then."""
@@ -364,8 +293,6 @@ class Path:
         self.members = {entry.hash: entry for entry in members}
         self.memo: dict[tuple[str, bytes], object] = {}
         self.keys_at = lru_cache(None)(self._keys_at)
-        self.unfounded = lru_cache(None)(self._unfounded)
-        self.counts_without_limits = lru_cache(None)(self._counts_without_limits)
 
     def heads(self) -> list[Entry]:
         return [entry for entry in self.members.values() if entry.parent not in self.members]
@@ -436,10 +363,10 @@ class Path:
     def branch(self, entry: Entry) -> Branch | None:
         """Where the branch that an entry begins ends; `None` if it has no complete, effective entry."""
         keys = self.keys_at(entry)
-        if self.unfounded(entry) or (self.level is not None and self.state(entry).kind not in FILES):
+        if self.level is not None and self.state(entry).kind not in FILES:
             return None
         own = Depths()
-        if entry.fingerprint in keys and not self.oracle.over(entry, keys):
+        if entry.fingerprint in keys:
             own[entry.fingerprint] = keys[entry.fingerprint]
         branches = [branch for e in self.following(entry) if (branch := self.branch(e)) is not None]
         chosen = self.choose(branches)
@@ -458,26 +385,6 @@ class Path:
             assert state.origin is not None
             ends = ((state.origin, keys),)
         return Branch(state, ends, keys, own, entry.hash)
-
-    def _unfounded(self, entry: Entry) -> bool:
-        """Whether an entry rests on one of a key that is not valid, by its parent or by what it names, and nothing
-        counts that builds on it without the keys that have quotas.
-        """
-        if not self.oracle.limited or self.counts_without_limits(entry):
-            return False
-        if entry.fingerprint not in self.keys_at(entry):
-            return True
-        parent = self.members.get(entry.parent)
-        if parent is not None and self.goes_on(parent, entry) and self.unfounded(parent):
-            return True
-        if entry.action is Action.REVERT:
-            target = self.members.get(entry.content)  # type: ignore[call-overload]
-            return target is not None and target.action.is_state and self.unfounded(target)
-        return entry.action is Action.LINK and self.names_unfounded(entry)
-
-    def names_unfounded(self, link: Entry) -> bool:
-        """Whether what a link names is unfounded where that stands."""
-        return self.looks_at(link) and self.oracle.unfounded(link)
 
     def goes_on(self, parent: Entry, entry: Entry) -> bool:
         """Whether an entry builds on its parent; where files are looked at: whether it is the same file."""
@@ -500,28 +407,10 @@ class Path:
             )
         return self.basis(entry) in (None, self.basis(parent))
 
-    def _counts_without_limits(self, entry: Entry) -> bool:
-        """Whether an entry would count if the keys with quotas were not valid."""
-        if self.level is not None and self.state(entry).kind not in FILES:
-            return False
-        if any(self.counts_without_limits(next) for next in self.following(entry)):
-            return True
-        keys = self.keys_at(entry)
-        signers = {entry.fingerprint, *(key.fingerprint for key in self.oracle.hanging(entry.hash))}
-        if not self.state(entry).complete:
-            return False
-        if any(key in keys and key not in keys.limits for key in signers):
-            return True
-        return entry.action is Action.MKDIR and any(
-            path.counts_without_limits(head)
-            for path in self.paths_below(entry.hash, keys, self.depth)
-            for head in path.heads()
-        )
-
     def is_built_upon(self, entry: Entry, keys: Depths) -> bool:
         """Whether anything valid builds on an entry: a grant, or something in the directory that it makes."""
         hanging = {key.fingerprint for key in self.oracle.hanging(entry.hash)}
-        if any(key in keys and key not in keys.limits for key in hanging):
+        if any(key in keys for key in hanging):
             return True
         return entry.action is Action.MKDIR and any(True for _ in self.below(entry.hash, keys, self.depth, heads=True))
 
@@ -623,19 +512,19 @@ def granted(above: Depths, hanging: list[Entry], depth: int) -> Depths:
                 return True
         return False
 
-    while level := [entry for entry in left if entry.fingerprint in keys and entry.fingerprint not in keys.limits]:
+    while level := [entry for entry in left if entry.fingerprint in keys]:
         left = [entry for entry in left if entry not in level]
         level = standing(level, counting, falls)
         new: dict[bytes, set[bytes]] = {}
         for grant in level:
             key = fingerprint_of(grant.content)
-            keys.grant(key, depth, grant.extensions.quota)
+            keys.setdefault(key, depth)
             new.setdefault(key, set()).update({grant.fingerprint}, stems.get(grant.fingerprint, ()))
         for key, granters in new.items():
             stems.setdefault(key, set()).update(granters)
         counting += level
     admits = [entry for entry in hanging if entry.action is Action.ADMIT]
-    admits = [entry for entry in admits if entry.fingerprint in keys and entry.fingerprint not in keys.limits]
+    admits = [entry for entry in admits if entry.fingerprint in keys]
     keys.named = {*counting, *standing(admits, [], falls)}
     return keys
 

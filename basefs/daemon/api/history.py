@@ -234,7 +234,7 @@ class HistoryServices:
             (path, revision)
             for path, revisions in self._histories(parse(request.path))
             for revision in revisions
-            if revision.standing in (RevisionStatus.IGNORED, RevisionStatus.WITHHELD, RevisionStatus.OVER)
+            if revision.standing in (RevisionStatus.IGNORED, RevisionStatus.WITHHELD)
         ]
         return self._rows(found)
 

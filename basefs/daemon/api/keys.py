@@ -28,7 +28,6 @@ from basefs.daemon.api.versions import path_changes
 from basefs.daemon.keyfiles import signing_key
 from basefs.daemon.share import Share, assemble
 from basefs.errors import Exists, NotFound, NotPermitted, UsageError, suggestion
-from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of, parse_public_key
 from basefs.path import Path, display, parse, to_text
@@ -83,14 +82,11 @@ class KeyServices:
             raise UsageError(f"{request.name!r} is a name for invitations: make one with 'basefs invite'")
         public = parse_public_key(request.public)
         path = parse(request.path)
-        quota = None
-        if (request.max_bytes, request.max_entries) != (None, None):
-            quota = Quota(_limit(request.max_bytes), _limit(request.max_entries))
 
         def make(author: Author) -> GrantPlan:
             if not request.force:
                 _require_one_name(author, name, fingerprint_of(public))
-            plan = author.key_holder.grant(path, name, public, quota)
+            plan = author.key_holder.grant(path, name, public)
             _require_room(self._replica, members, plan.draft, public)
             return plan
 
@@ -227,11 +223,6 @@ def _require_room(replica: Replica, members: Members | None, grant: Draft, publi
         )
 
 
-def _limit(most: int | None) -> int:
-    """A limit as a grant has it, which takes no larger number."""
-    return NO_LIMIT if most is None else min(most, NO_LIMIT - 1)
-
-
 def _is_surplus(one: GrantRecord, members: Members | None) -> bool:
     """Whether the key of a grant in force is no member all the same; an invitation never was one."""
     if members is None or one.standing not in ("valid", "reads"):
@@ -240,7 +231,6 @@ def _is_surplus(one: GrantRecord, members: Members | None) -> bool:
 
 
 def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool, is_surplus: bool) -> GrantedKey:
-    quota = one.entry.extensions.quota
     return GrantedKey(
         path=to_text(one.path),
         name=one.entry.name.decode("utf-8", "replace"),
@@ -252,10 +242,6 @@ def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool, i
         grant=one.entry.hash.hex(),
         public=one.entry.content.hex(),
         own=own,
-        max_bytes=None if quota is None or quota.bytes == NO_LIMIT else quota.bytes,
-        max_entries=None if quota is None or quota.entries == NO_LIMIT else quota.entries,
-        used_bytes=None if one.used is None else one.used.bytes,
-        used_entries=None if one.used is None else one.used.entries,
     )
 
 

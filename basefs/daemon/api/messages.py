@@ -365,11 +365,7 @@ class AcceptConflicts(Request[list[SettledConflict]]):
 
 @message
 class GrantedKey:
-    """A grant; `standing`: as `basefs keys` explains it; `grant`: its entry; `own`: of a key of this node.
-
-    `max_bytes`, `max_entries`: its quota, `None` is no limit; `used_bytes`, `used_entries`: what the key has written at
-    and below the path, `None` without a quota.
-    """
+    """A grant; `standing`: as `basefs keys` explains it; `grant`: its entry; `own`: of a key of this node."""
 
     path: str
     name: str
@@ -381,10 +377,6 @@ class GrantedKey:
     grant: str
     public: str
     own: bool
-    max_bytes: int | None
-    max_entries: int | None
-    used_bytes: int | None
-    used_entries: int | None
 
 
 @message
@@ -466,7 +458,7 @@ class OtherKey:
 
 @message
 class GrantKey(Request[GrantOutcome]):
-    """Let a public key write at a path and below it; `max_bytes`, `max_entries`: its quota, `None` is no limit.
+    """Let a public key write at a path and below it.
 
     Without `force` a name that another key has is refused, and so is a second name of a key.
     """
@@ -477,8 +469,6 @@ class GrantKey(Request[GrantOutcome]):
     public: str
     dry_run: bool = False
     force: bool = False
-    max_bytes: int | None = None
-    max_entries: int | None = None
     signer: OtherKey | None = None
 
 
@@ -760,16 +750,32 @@ class RenewGossipKey(Request[RenewedGossipKey]):
 
 
 @message
+class BusiestKey:
+    """The key that has written most in the last hour, or in the one before; `key`: its name, if it has one.
+
+    `bytes`: of files, as its entries state them; `alarm`: whether that is so much that somebody should look at it.
+    """
+
+    key: str | None
+    fingerprint: str
+    entries: int
+    bytes: int
+    alarm: bool
+
+
+@message
 class RunningNode:
     """A running daemon: when it was started, whether the disk of its log is full, and the members of its cluster.
 
     `members` is `None` for a single node.  `asks`: fingerprint of the key with which it asks to write, if it does.
+    `busiest`: `None` where nothing was written.
     """
 
     started: float
     disk_full: bool
     members: list[ClusterMember] | None
     asks: str | None = None
+    busiest: BusiestKey | None = None
 
 
 @message

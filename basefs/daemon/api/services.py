@@ -18,6 +18,7 @@ from basefs.daemon.api.history import HistoryServices
 from basefs.daemon.api.keys import KeyServices
 from basefs.daemon.api.messages import (
     AddToLog,
+    BusiestKey,
     CheckView,
     ClusterMember,
     ContentState,
@@ -64,6 +65,7 @@ from basefs.daemon.api.messages import (
 )
 from basefs.daemon.api.versions import VersionServices
 from basefs.daemon.asking import believed, pending_keys
+from basefs.daemon.busiest import WriteWatch
 from basefs.errors import BaseFSError, NotFound, NotPermitted, Unsupported, UsageError
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
@@ -255,6 +257,7 @@ class NodeServices:
         self._workers = workers
         self._rekey = rekey
         self._started = time.time()
+        self._writes = WriteWatch(replica)
         self._log = LogServices(replica, filesystem.scratch)
         self._handlers: Handlers = {
             Ping: lambda request: replica.wait(),
@@ -295,7 +298,8 @@ class NodeServices:
             lost = await self._in_thread(self._log.awaited) if _all_lack_the_same(found, members or ()) else []
             asked = "" if self._network is None else self._network[0].requested_key
             asks = fingerprint_of(bytes.fromhex(asked)).hex() if asked else None
-            node = RunningNode(self._started, self._replica.room.is_short(), members, asks)
+            busiest = await self._in_thread(self._busiest)
+            node = RunningNode(self._started, self._replica.room.is_short(), members, asks, busiest)
             found = dataclasses.replace(found, node=node, lost_contents=lost)
         else:
             found = await self._in_thread(lambda: self._answer_from_log(request))
@@ -350,6 +354,13 @@ class NodeServices:
         with contextlib.suppress(BaseFSError):
             self._filesystem.publish(patient=True)
         return self._log.status(self._pending())
+
+    def _busiest(self) -> BusiestKey | None:
+        most = self._writes.busiest()
+        if most is None:
+            return None
+        name = self._replica.key_names().get(most.fingerprint)
+        return BusiestKey(name, most.fingerprint.hex(), most.entries, most.bytes, most.is_alarming)
 
     async def _members(self, gossip: Gossip, sync: SyncService) -> dict[str, ClusterMember]:
         """The members, by the names of their agents."""

@@ -19,7 +19,6 @@ ERRNO: dict[type[errors.BaseFSError], int] = {
     errors.InvalidName: errno.EINVAL,
     errors.NameTooLong: errno.ENAMETOOLONG,
     errors.PermissionDenied: errno.EACCES,
-    errors.QuotaExceeded: errno.EDQUOT,
     errors.NotPermitted: errno.EPERM,
     errors.TooManyLinks: errno.EMLINK,
     errors.NoData: errno.ENODATA,
