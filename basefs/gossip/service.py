@@ -27,11 +27,8 @@ from basefs.gossip.events import GossipEvent, decode_event
 from basefs.gossip.joiner import Joiner
 from basefs.gossip.members import (
     PEERS_FILE,
-    TAG_ASK,
     TAG_FS,
     TAG_SYNC,
-    Ask,
-    Asks,
     KnownPeer,
     Member,
     Peer,
@@ -130,7 +127,6 @@ class Gossip:
         self._clock = clock
         self._filter = PeerFilter(fsid)
         self._book = PeerBook(config.peers_path or rundir.parent / PEERS_FILE)
-        self._asks = Asks()
         self._pacer = Pacer(config.profile, clock())
         self._outbox = Outbox()
         self._queued = asyncio.Event()
@@ -229,26 +225,6 @@ class Gossip:
     def ours(self) -> list[Member]:
         """Those of `members` that are of this filesystem."""
         return list(filter(self.is_ours, self.members()))
-
-    def asks(self) -> list[Ask]:
-        """The peers that ask to write, as they say; the first that asked first."""
-        return self._asks.of(self.peers, self._members)
-
-    @property
-    def requested_key(self) -> str:
-        """The public key (hex) with which this node asks to write, '' if it does not ask."""
-        return self.config.tags.get(TAG_ASK, "")
-
-    async def ask(self, public: str) -> None:
-        """Ask to write with a public key (hex), '' to ask no more; agents that are started later ask as well.
-
-        Raises AgentError if the agent that runs could not be told; call it again then.
-        """
-        others = {name: value for name, value in self.config.tags.items() if name != TAG_ASK}
-        added, removed = ({TAG_ASK: public}, []) if public else ({}, [TAG_ASK])
-        self.config = dataclasses.replace(self.config, tags={**others, **added})
-        self._supervisor.configure(self.config)
-        await self.call("tags", {"Tags": added, "DeleteTags": removed})
 
     def met(self, address: tuple[str, int]) -> None:
         """A session has shown who is at a sync address."""
@@ -497,7 +473,6 @@ class Gossip:
             self._book.note_own(self.config.agent_name, self.config.advertise or self.config.bind, time.time())
             if await self._leave_former():
                 self._members = await client.members()
-            self._asks.see(self._members, time.time())
             alive = [member for member in self._members if member.status == "alive"]
             self._pacer.observe_nodes(len(alive), self._clock())
             peers = self._filter.peers(self._members, self.config.agent_name)

@@ -232,9 +232,6 @@ STOPPED = [
     ("keys nope", 1, "there is no filesystem nope in BASE/home"),
     ("keys etc:/nope", 1, "/nope does not exist"),
     ("grant", 2, "see 'basefs grant --help'"),
-    ("accept etc", 2, "see 'basefs accept --help'"),
-    ("accept etc bob", 1, "etc is not running"),
-    ("keys --pending", 2, "--pending needs NAME: write 'basefs keys NAME --pending'"),
     ("grant etc:/ bob", 2, "see 'basefs grant --help'"),
     (
         "grant etc:/ bob 1234",

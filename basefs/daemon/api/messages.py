@@ -45,8 +45,6 @@ class Request(Generic[_Answer]):
 
 #: Digits of a hash or a fingerprint that a user gives, at least.
 LEAST_DIGITS = 8
-#: Machines that ask to write in one list: in an open filesystem anybody can claim to be any number of them.
-MAX_PENDING = 100
 #: Metadata of a field whose own fields are in the same JSON object; left out where it is `None`.
 INLINE = {"inline": True}
 
@@ -400,36 +398,6 @@ class ListKeys(Request[list[GrantedKey]]):
 
 
 @message
-class PendingKey:
-    """A machine that asks to write.
-
-    Attributes:
-        name: the name that the machine gives itself.
-        address: as Serf knows it.
-        public, fingerprint: the key that it asks for.
-        proved: whether the machine has proved that the key is its own; in an open filesystem nobody can.
-        asked: when this node saw it first, since its daemon was started.
-    """
-
-    name: str
-    address: str
-    public: str
-    fingerprint: str
-    proved: bool
-    asked: float
-
-
-@message
-class ListPending(Request[list[PendingKey]]):
-    """The machines that ask to write, at most `MAX_PENDING`, the first that asked first.
-
-    In a closed filesystem only those that have proved the key.
-    """
-
-    command = "pending"
-
-
-@message
 class ChangedGrant:
     """A grant that falls or that is gained."""
 
@@ -763,13 +731,12 @@ class RenewGossipKey(Request[RenewedGossipKey]):
 class RunningNode:
     """A running daemon: when it was started, whether the disk of its log is full, and the members of its cluster.
 
-    `members` is `None` for a single node.  `asks`: fingerprint of the key with which it asks to write, if it does.
+    `members` is `None` for a single node.
     """
 
     started: float
     disk_full: bool
     members: list[ClusterMember] | None
-    asks: str | None = None
 
 
 @message

@@ -34,7 +34,6 @@ from basefs.daemon.api.messages import (
     ListLivePaths,
     ListMembers,
     ListNames,
-    ListPending,
     LivePath,
     LostContent,
     NameEntry,
@@ -43,7 +42,6 @@ from basefs.daemon.api.messages import (
     OtherView,
     PartialContent,
     PeerLag,
-    PendingKey,
     PendingWork,
     Ping,
     Publish,
@@ -63,7 +61,6 @@ from basefs.daemon.api.messages import (
     encode,
 )
 from basefs.daemon.api.versions import VersionServices
-from basefs.daemon.asking import believed, pending_keys
 from basefs.errors import BaseFSError, NotFound, NotPermitted, Unsupported, UsageError
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
@@ -73,7 +70,6 @@ from basefs.gossip.members import TAG_KEY, Member, clones, display_names, join_h
 from basefs.gossip.service import Gossip
 from basefs.log.hashes import Fingerprint
 from basefs.log.interface import AddResult
-from basefs.log.keys import fingerprint_of
 from basefs.path import parse, to_text
 from basefs.replica.replica import Replica
 from basefs.sync.net.peers import FRESH_SECONDS, Lag
@@ -282,8 +278,6 @@ class NodeServices:
             found = await self._clocks(request)
         elif isinstance(request, ListMembers):
             found = list((await self._members(*self._cluster())).values())
-        elif isinstance(request, ListPending):
-            found = await self._pending_asks(*self._cluster())
         elif isinstance(request, ForgetMember):
             found = None
             await self._forget(request.name)
@@ -293,9 +287,7 @@ class NodeServices:
             found = await self._in_thread(self._status)
             members = None if self._network is None else list((await self._members(*self._network)).values())
             lost = await self._in_thread(self._log.awaited) if _all_lack_the_same(found, members or ()) else []
-            asked = "" if self._network is None else self._network[0].requested_key
-            asks = fingerprint_of(bytes.fromhex(asked)).hex() if asked else None
-            node = RunningNode(self._started, self._replica.room.is_short(), members, asks)
+            node = RunningNode(self._started, self._replica.room.is_short(), members)
             found = dataclasses.replace(found, node=node, lost_contents=lost)
         else:
             found = await self._in_thread(lambda: self._answer_from_log(request))
@@ -373,11 +365,6 @@ class NodeServices:
                 one = dataclasses.replace(one, namesakes=same_name, clones=same_key)
             members[member.name] = one
         return members
-
-    async def _pending_asks(self, gossip: Gossip, sync: SyncService) -> list[PendingKey]:
-        asks = await believed(gossip, sync, is_open=self._replica.is_open)
-        found: list[PendingKey] = await self._in_thread(lambda: pending_keys(self._replica, asks))
-        return found
 
     async def _forget(self, name: str) -> None:
         gossip, sync = self._cluster()

@@ -144,11 +144,10 @@ class FilesystemExamination:
                 "keys", f"this node has no key, so {self._name} can only be read here", "basefs genkey, and mount again"
             )
         else:
-            asks = status.node is not None and status.node.asks is not None
-            what = f"no key of this node may write anywhere in {self._name}" + ("; it has asked to" if asks else "")
+            what = f"no key of this node may write anywhere in {self._name}"
             if not (status.summary.open or status.summary.member):
                 what = f"no key of this node is a member of {self._name}"
-            yield kind("keys", what, permission(self._home, self._name, status))
+            yield kind("keys", what, permission(self._home, self._name))
 
     def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:
         facts = RunFile(self._home, self._name).read()
@@ -254,7 +253,7 @@ class FilesystemExamination:
             identity=status.summary.identity,
             fingerprint="" if key is None else key.fingerprint.hex(),
             keys=granted,
-            permission=permission(self._home, self._name, status),
+            permission=permission(self._home, self._name),
         )
         # Those of keys that were revoked as well: which one it is tells more than that it is no member.
         trusted = None if status.summary.open else {one.public for one in granted}
