@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,13 +9,11 @@ import click
 from basefs.daemon.api.messages import GetRecovery, GrantedKey, ListKeys, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
-from basefs.management.errors import decline
 from basefs.management.output import (
     SHORT,
     counted,
     examples,
     json_option,
-    note,
     print_json,
     print_table,
     say,
@@ -24,23 +21,6 @@ from basefs.management.output import (
 )
 from basefs.management.session import ask
 from basefs.management.target import parse_target
-
-
-def confirm_key(claim: str, shown: Sequence[str], question: str, refusal: str) -> None:
-    """Ask on the terminal whether a key is that of the machine that claims it.
-
-    Args:
-        claim: what the machine claims.
-        shown: the key, a line for each of its forms.
-        question: what follows from a 'yes'.
-        refusal: what a 'no' says as it ends the command.
-    """
-    note(claim)
-    for line in shown:
-        note(f"  {line}")
-    note("Is that what 'basefs keys' prints on that machine?")
-    if not click.confirm(question, err=True):
-        decline(refusal)
 
 
 @click.command(epilog=examples("basefs keys", "basefs keys etc", "basefs keys etc:/nginx --all"))

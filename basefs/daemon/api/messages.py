@@ -461,25 +461,6 @@ class InviteKey(Request[str]):
 
 
 @message
-class ListLate(Request[list[str]]):
-    """The grants by which keys have joined with an invitation, and that came to this node after its end (hashes)."""
-
-    command = "late"
-
-
-@message
-class AcceptInvited(Request[str]):
-    """Adopt a key (fingerprint) that has joined with an invitation of this node (fingerprint); the answer is its name.
-
-    It may be the key of somebody else who has the token: so the caller has shown it to a person.
-    """
-
-    command = "accept-invited"
-    invite: str
-    key: str
-
-
-@message
 class RevokeOutcome:
     """What a revoke does, and the fingerprint of the key."""
 
