@@ -45,8 +45,6 @@ class Request(Generic[_Answer]):
 
 #: Digits of a hash or a fingerprint that a user gives, at least.
 LEAST_DIGITS = 8
-#: Machines that ask to write in one list: in an open filesystem anybody can claim to be any number of them.
-MAX_PENDING = 100
 #: Metadata of a field whose own fields are in the same JSON object; left out where it is `None`.
 INLINE = {"inline": True}
 
@@ -392,36 +390,6 @@ class ListKeys(Request[list[GrantedKey]]):
 
 
 @message
-class PendingKey:
-    """A machine that asks to write.
-
-    Attributes:
-        name: the name that the machine gives itself.
-        address: as Serf knows it.
-        public, fingerprint: the key that it asks for.
-        proved: whether the machine has proved that the key is its own; in an open filesystem nobody can.
-        asked: when this node saw it first, since its daemon was started.
-    """
-
-    name: str
-    address: str
-    public: str
-    fingerprint: str
-    proved: bool
-    asked: float
-
-
-@message
-class ListPending(Request[list[PendingKey]]):
-    """The machines that ask to write, at most `MAX_PENDING`, the first that asked first.
-
-    In a closed filesystem only those that have proved the key.
-    """
-
-    command = "pending"
-
-
-@message
 class ChangedGrant:
     """A grant that falls or that is gained."""
 
@@ -480,25 +448,6 @@ class InviteKey(Request[str]):
     path: str | None
     name: str
     public: str
-
-
-@message
-class ListLate(Request[list[str]]):
-    """The grants by which keys have joined with an invitation, and that came to this node after its end (hashes)."""
-
-    command = "late"
-
-
-@message
-class AcceptInvited(Request[str]):
-    """Adopt a key (fingerprint) that has joined with an invitation of this node (fingerprint); the answer is its name.
-
-    It may be the key of somebody else who has the token: so the caller has shown it to a person.
-    """
-
-    command = "accept-invited"
-    invite: str
-    key: str
 
 
 @message
@@ -601,14 +550,6 @@ class PendingWork:
 
     unpublished: int
     handlers: HandlerCounts | None
-
-
-@message
-class OtherView:
-    """A peer with the same log that shows something else at a path."""
-
-    path: str
-    peer: str
 
 
 @message
@@ -767,14 +708,12 @@ class BusiestKey:
 class RunningNode:
     """A running daemon: when it was started, whether the disk of its log is full, and the members of its cluster.
 
-    `members` is `None` for a single node.  `asks`: fingerprint of the key with which it asks to write, if it does.
-    `busiest`: `None` where nothing was written.
+    `members` is `None` for a single node.  `busiest`: `None` where nothing was written.
     """
 
     started: float
     disk_full: bool
     members: list[ClusterMember] | None
-    asks: str | None = None
     busiest: BusiestKey | None = None
 
 
@@ -794,16 +733,14 @@ class LostContent:
 class Status:
     """The summary, the newest entry, conflicts, this node's keys, and where they may write.
 
-    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
-    that show something else although their log is equal.  `lost_contents`: the incomplete ones, if
-    none of the members that answer has any of them.
+    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.
+    `lost_contents`: the incomplete ones, if none of the members that answer has any of them.
     """
 
     summary: Summary = field(metadata=INLINE)
     latest: LatestEntry | None
     limit_reached: str
     conflicts: int
-    differing: list[OtherView]
     fingerprints: list[str]
     may_write: list[str]
     lost_contents: list[LostContent] = field(default_factory=list)
@@ -977,6 +914,22 @@ class GetClocks(Request[list[NodeClock]]):
     """By how many seconds the clocks of the other nodes are ahead, as far as they answer within `timeout` seconds."""
 
     command = "clocks"
+    timeout: float
+
+
+@message
+class ComparedView:
+    """What another node shows: `same`, `differs`, or `unknown` if it did not answer or has another log now."""
+
+    name: str
+    view: str
+
+
+@message
+class CompareViews(Request[list[ComparedView]]):
+    """Whether the other nodes show the same, as far as they answer within `timeout` seconds."""
+
+    command = "compare_views"
     timeout: float
 
 
