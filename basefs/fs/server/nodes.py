@@ -92,9 +92,10 @@ class Nodes:
         epoch: changes when a directory moves, and with it the paths below.
     """
 
-    def __init__(self, inode: int) -> None:
+    def __init__(self, inode: int, incoming: int) -> None:
+        """The inodes of both directories."""
         self.root = Node(ROOT_ID, inode, stat.S_IFDIR)
-        self.incoming = Node(_INCOMING_ID, 0, stat.S_IFDIR)
+        self.incoming = Node(_INCOMING_ID, incoming, stat.S_IFDIR)
         self.epoch = 0
         self._by_id = {ROOT_ID: self.root, _INCOMING_ID: self.incoming}
         self._by_inode = {inode: self.root}
