@@ -90,9 +90,12 @@ def _joined(parts: Iterable[bytes]) -> bytes:
 def _parts(state: State) -> Iterable[bytes]:
     yield state.kind.value.encode()
     yield state.mode.to_bytes(2, "big")
-    yield b"" if state.owner is None else _joined(state.owner)
+    yield b"" if state.owner is None else repr(tuple(state.owner)).encode()
     yield state.mtime.to_bytes(8, "big", signed=True)
     yield state.size.to_bytes(8, "big")
-    for entry in (state.content, state.origin, state.link):
+    for entry in (state.content, state.origin):
         yield entry or b""
     yield state.target
+    yield state.rdev.to_bytes(8, "big")
+    for name, value in state.xattrs:
+        yield _joined((name, value))
