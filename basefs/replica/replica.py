@@ -248,7 +248,7 @@ class Replica:
         make: Callable[[Author], Draft | Iterable[Draft]],
         *,
         contents: Iterable[tuple[Content, EntryHash | None]] = (),
-        rows: Callable[[], Mapping[bytes, bytes]] | None = None,
+        rows: Callable[[], Mapping[bytes, bytes | None]] | None = None,
         key: SigningKey | None = None,
     ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
@@ -260,8 +260,8 @@ class Replica:
         is taken.  For what it leaves out `make` is called again; so it must do nothing but draft
         (`basefs/log/encoder.py`).
 
-        `rows` is called when a series is drafted, and what it returns is kept in the same transaction.  `key` signs,
-        instead of this node's.
+        `rows` is called when all is drafted, and what it returns is kept in the same transaction, as by `keep_rows`.
+        `key` signs, instead of this node's.
 
         Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
         """
@@ -292,11 +292,11 @@ class Replica:
         self,
         make: Callable[[Author], Draft | Iterable[Draft]],
         author: Author,
-        rows: Callable[[], Mapping[bytes, bytes]] | None,
+        rows: Callable[[], Mapping[bytes, bytes | None]] | None,
     ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
-        if isinstance(made, Draft):
+        if isinstance(made, Draft) and rows is None:
             author.check_quotas(made)
             return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
@@ -304,7 +304,7 @@ class Replica:
         shown = 0
         try:
             with self._store.transaction():
-                for draft in made:
+                for draft in [made] if isinstance(made, Draft) else made:
                     author.check_quotas(draft)
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
@@ -669,12 +669,6 @@ class Replica:
         with self._lock:
             return {name: child.state.kind for name, child in self._view.tree.children(self._directory(path)).items()}
 
-    def entries_in(self, path: Path) -> list[tuple[bytes, Kind, EntryHash | None]]:
-        """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
-        with self._lock:
-            children = self._view.tree.children(self._directory(path))
-            return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
-
     def _directory(self, path: Path) -> Node:
         node = self._view.tree.node(path)
         if not node.is_directory:
@@ -843,12 +837,12 @@ class Replica:
                 return None
 
     def rows(self) -> list[tuple[bytes, bytes]]:
-        """The rows of the tree's index."""
+        """The rows of the worktree's index, by path."""
         with self._lock:
             return self._store.tree.all()
 
-    def keep_rows(self, rows: Mapping[bytes, bytes]) -> None:
-        """Keep rows of the tree's index.  Raises `StoreError`."""
+    def keep_rows(self, rows: Mapping[bytes, bytes | None]) -> None:
+        """Keep rows of the worktree's index, `None` to remove one.  Raises `StoreError`."""
         with self._write_lock, self._lock, self._store.transaction():
             self._store.tree.put(rows)
 
