@@ -255,6 +255,23 @@ class Tree:
             return None
         return self._resolve(directory, row.id)
 
+    def live_ends(self, path: Path) -> dict[EntryHash, Authority]:
+        """The ends of a path that a delete must follow for nothing to be there, each with the keys valid there.
+
+        These are the tips of what is shown, and the ends of the branches that have lost to that: between equals
+        something beats nothing, so one of them would be shown otherwise.  None where nothing is.
+        """
+        above, node = self.find(path[:-1]), self.find(path)
+        if above is None or node is None or not path:
+            return {}
+        ends = {tip.hash: keys for tip, keys in zip(node.outcome.tips, node.outcome.authorities, strict=True)}
+        entries = self._store.entries_at(node.path_id, above.outcome.directories)
+        parents = {one.entry.parent for one in entries if one.kind.is_state}
+        if sum(one.kind.is_state and one.entry.hash not in parents for one in entries) > len(ends):
+            _, walk = self.resolver.survey(entries, self._inside(above))
+            ends |= {hash: walk.authorities[hash] for hash in walk.live_ends() if hash not in ends}
+        return ends
+
     def is_newest(self, placed: Placed) -> bool:
         """Whether a write is newer than all that its path shows, by the times of signing."""
         path = self._store.paths.path_of(placed.path_id)
