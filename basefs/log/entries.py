@@ -95,6 +95,8 @@ _ACTIONS = {int(action): action for action in (*Action, *map(Action, range(FIRST
 CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK, Action.NODE})
 #: Actions about the keys of a path.
 KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE, Action.ADMIT})
+#: Actions whose content is the hash of another entry.
+NAMING_ACTIONS = frozenset({Action.LINK, Action.REVERT})
 _STATE_ACTIONS = frozenset(Action) - KEY_ACTIONS
 #: Actions behind which a path is the file or directory, with the content, that it was before.
 KEEPING_ACTIONS = frozenset({Action.MODE, Action.XATTR, Action.ACK})
@@ -175,6 +177,11 @@ class Entry:
         return self.extensions.size
 
     @property
+    def needs(self) -> tuple[EntryHash, ...]:
+        """The entries that come before this one: its parent, then what a link or revert names."""
+        return (self.parent, EntryHash(self.content)) if self.action in NAMING_ACTIONS else (self.parent,)
+
+    @property
     def mtime(self) -> int:
         """The modification time of what it makes, nanoseconds since 1970."""
         return self.made if self.extensions.mtime is None else self.extensions.mtime
@@ -218,9 +225,13 @@ def hash_of(encoded: bytes) -> EntryHash:
     return EntryHash(sha224(encoded[:-SIGNATURE_SIZE]))
 
 
-def parent_of(encoded: bytes) -> EntryHash:
-    """The hash of the parent of an encoded entry, without decoding it."""
-    return EntryHash(encoded[1 : 1 + HASH_SIZE])
+def needs_of(encoded: bytes) -> tuple[EntryHash, ...]:
+    """`Entry.needs` of an encoded entry, without decoding it."""
+    parent = EntryHash(encoded[1 : 1 + HASH_SIZE])
+    if encoded[_ACTION_AT] not in NAMING_ACTIONS:
+        return (parent,)
+    content = _NAME_AT + 2 + encoded[_NAME_AT]
+    return parent, EntryHash(encoded[content : content + HASH_SIZE])
 
 
 def signer_of(encoded: bytes) -> Fingerprint:

@@ -672,12 +672,6 @@ class Replica:
         with self._lock:
             return {name: child.state.kind for name, child in self._view.tree.children(self._directory(path)).items()}
 
-    def entries_in(self, path: Path) -> list[tuple[bytes, Kind, EntryHash | None]]:
-        """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
-        with self._lock:
-            children = self._view.tree.children(self._directory(path))
-            return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
-
     def _directory(self, path: Path) -> Node:
         node = self._view.tree.node(path)
         if not node.is_directory:

@@ -180,21 +180,8 @@ class Author:
         return [tip for tip, _ in self._live_ends(path) if seen is None or (self._store.sequence(tip) or 0) <= seen]
 
     def _live_ends(self, path: Path) -> list[tuple[EntryHash, SigningKey]]:
-        above, node = self._tree.find(path[:-1]), self._tree.find(path)
-        if above is None or node is None:
-            return []
-        ends = {tip.hash: keys for tip, keys in zip(node.outcome.tips, node.outcome.authorities, strict=True)}
-        entries = self._store.entries_at(node.path_id, above.outcome.directories)
-        parents = {one.entry.parent for one in entries if one.kind.is_state}
-        if sum(one.kind.is_state and one.entry.hash not in parents for one in entries) > len(ends):
-            _, walk = self._tree.resolver.survey(entries, above.outcome.as_directory(len(path)))
-            ends |= {hash: walk.authorities[hash] for hash in walk.live_ends()}
-        found = []
-        for hash, authority in ends.items():
-            keys = self._signer.valid(authority)
-            if keys:
-                found.append((hash, keys[0]))
-        return found
+        ends = ((hash, self._signer.valid(authority)) for hash, authority in self._tree.live_ends(path).items())
+        return [(hash, keys[0]) for hash, keys in ends if keys]
 
     def directory_of(self, entry: EntryHash) -> EntryHash | None:
         """The mkdir below which an entry stands; `None` for an unknown one."""

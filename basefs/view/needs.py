@@ -1,6 +1,6 @@
 """Needs: the contents that any view can show, so that the others need not travel (docs/authority.md).
 
-A write is needed if its key is valid at its path, if anything valid builds on it, or if a revert or a hard link that
+A write is needed if its key is valid at its path, if anything valid builds on it, or if a revert or link that
 counts names it; and so is every write on whose content a needed one is a delta.  Whether contents are here has no say:
 the question is asked in order to decide what to fetch.
 """
@@ -148,7 +148,7 @@ class Needs:
     def _directories(self, path_id: int, entries: Collection[Placed]) -> Iterator[MergedDirectory]:
         """The directories in which the path may be looked at.
 
-        Each incarnation by itself, as for the file of a hard link; and the one that shows, or would if all contents
+        Each incarnation by itself; and the one that shows, or would if all contents
         were here, which may be merged of several, or was removed.
         """
         resolver = self._tree.resolver

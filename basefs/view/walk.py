@@ -304,7 +304,8 @@ class Walk:
         """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
         entry = placed.entry
         if entry.action is Action.LINK:
-            return self._others.snapshot(EntryHash(entry.content))._replace(origin=entry.hash)
+            state = self._others.snapshot(EntryHash(entry.content))
+            return state._replace(origin=entry.hash) if state.kind.is_linkable else state
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             state = self.states.get(target, UNKNOWN)

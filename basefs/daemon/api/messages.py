@@ -126,8 +126,8 @@ class RevisionRow:
     Attributes:
         time, arrived: when it was signed, by the signer's clock, and when it came to this node.
         action: of the entry; `attributes` for a change of mode, owner or time, `accept` for a revert that ends a branch
-            that had lost, `rename` for a link whose file has lost the name that it had.
-        source: the path of the file that a link or rename names.
+            that had lost.
+        source: the path of the entry that a link names.
         key, fingerprint: of the key that signed it; the name if it is known.
         kind, size: what the path was after it: file, directory, symlink or absent; `None` if that is unknown, and for
             grants and revokes.
@@ -151,7 +151,7 @@ class RevisionRow:
 class ListRevisions(Request[list[RevisionRow]]):
     """The revisions of a path, and those of the names that its file had before, in the order of signing, last first.
 
-    `below`: the revisions of all paths below it as well, and of no earlier names.  `arrival`: in the order of arrival.
+    `below`: the revisions of all paths below it as well.  `arrival`: in the order of arrival.
     """
 
     command = "log"
@@ -194,12 +194,14 @@ class Version:
     """What was at a path at a moment.
 
     Attributes:
-        kind: file, directory or symlink.
-        mode, owner: octal digits, and names of user and group ("root:adm"); `None` if unknown, the owner also where it
-            is the mounting user.
+        kind: file, directory, symlink, fifo, character device or block device.
+        mode, owner: octal digits, and names of user and group ("root:adm"), the number of one without a name; `None` if
+            unknown, the owner also where it is the mounting user.
         size: bytes of a file, 0 for anything else.
         mtime: UNIX seconds.
         target: of a symbolic link.
+        device: major and minor number of a device ("8:1").
+        xattrs: extended attributes ("user.comment=greeting"); bytes that are no text show as escapes.
         content: the entry by which the content of a file is read.
         entry: the entry that the path ended with.
     """
@@ -210,6 +212,8 @@ class Version:
     size: int
     mtime: float
     target: str | None
+    device: str | None
+    xattrs: list[str]
     content: str | None
     entry: str
 
