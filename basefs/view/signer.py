@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from basefs.errors import PermissionDenied
-from basefs.log.extensions import MAX_TIME, MIN_TIME, Quota
+from basefs.log.entries import MAX_MADE
+from basefs.log.extensions import MAX_TIME, MIN_TIME
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
 from basefs.view.permissions import Authority
@@ -36,11 +37,6 @@ class Signer:
         valid = [key for key in self.keys if authority.allows(key.fingerprint)]
         return sorted(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
 
-    def limits(self, authority: Authority) -> Mapping[int, Quota] | None:
-        """The quotas of the key that signs there, by the depths of their directories; `None` without any."""
-        valid = self.valid(authority)
-        return authority.limits.get(valid[0].fingerprint) if valid else None
-
     def key_for(self, authority: Authority, path: Path) -> SigningKey:
         """The key with the highest authority at a path.  Raises `PermissionDenied`."""
         valid = self.valid(authority)
@@ -50,9 +46,9 @@ class Signer:
 
     def now(self) -> int:
         """The node's clock, in nanoseconds since 1970."""
-        return clamp_time(int(self.clock() * 10**9))
+        return min(clamp_time(int(self.clock() * 10**9)), MAX_MADE)
 
 
 def clamp_time(nanoseconds: int) -> int:
-    """The nearest time that an entry can hold, from 1677 to 2262."""
+    """The nearest time that an entry can hold, from 1901 to 2446."""
     return min(max(nanoseconds, MIN_TIME), MAX_TIME)
