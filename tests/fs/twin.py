@@ -11,12 +11,14 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
+
+from basefs.fs.worktree.scratch import ScratchNames
 
 Step = tuple[Any, ...]
 
@@ -31,6 +33,7 @@ _MOST = 1 << 20
 _NOREPLACE, _EXCHANGE = 1, 2  # renameat2(2)
 _KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 1, 2, 16  # fallocate(2)
 _AT_FDCWD = -100
+_is_scratch = ScratchNames().is_scratch
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
@@ -56,13 +59,32 @@ class Face(NamedTuple):
     xattrs: tuple[tuple[str, bytes], ...]
     content: bytes
 
-    def in_a_view(self) -> Face:
-        """As far as the log carries it."""
-        return self._replace(links=0)
 
-
-#: What is at each path, and the other paths of the same file.
+#: What is at each path, and all paths of the same file.
 Tree = dict[str, tuple[Face, frozenset[str]]]
+#: What the log carries of it: no number of links.
+View = dict[str, Face]
+
+
+def view(tree: Tree) -> View:
+    """What other nodes see of a tree."""
+    return {
+        text: seen._replace(links=0)
+        for text, (seen, _) in tree.items()
+        if not stat.S_ISSOCK(seen.mode) and not _is_scratch(tuple(text.encode().split(b"/")))
+    }
+
+
+def differences(expected: View, found: View) -> list[tuple[str, Face | None, Face | None]]:
+    """Where two views differ.  A directory whose time was not set has any."""
+    differing = []
+    for text in sorted({*expected, *found}):
+        one, other = expected.get(text), found.get(text)
+        if one is not None and other is not None and stat.S_ISDIR(one.mode) and one.time is None:
+            other = other._replace(time=None)
+        if one != other:
+            differing.append((text, one, other))
+    return differing
 
 
 def face(status: os.stat_result, content: bytes, xattrs: tuple[tuple[str, bytes], ...]) -> Face:
@@ -150,27 +172,26 @@ class Place:
         except OSError as error:
             return errno.errorcode[error.errno or 0]
 
-    def resolve(self, step: Step, top: str = "") -> Step:
-        """A step with the paths that `There` means, below a directory; where there is none, the directory's."""
+    def resolve(self, step: Step) -> Step:
+        """A step with the paths that `There` means."""
         if not any(isinstance(argument, There) for argument in step):
             return step
-        found = [(stat.S_IFMT(path.lstat().st_mode), os.path.relpath(path, self.root)) for path in _below(self.root / top)]
+        found = [(stat.S_IFMT(path.lstat().st_mode), os.path.relpath(path, self.root)) for path in _below(self.root)]
 
         def resolved(argument: Any) -> Any:
             if not isinstance(argument, There):
                 return argument
             paths = [path for kind, path in found if kind in _KINDS[argument.kind]]
-            return paths[argument.number % len(paths)] if paths else top or "."
+            return paths[argument.number % len(paths)] if paths else "a"
 
         return tuple(map(resolved, step))
 
-    def tree(self, top: str = "") -> Tree:
-        """Everything that is in a directory, the directory included."""
+    def tree(self) -> Tree:
+        """Everything that is there, the directory itself included."""
         found: dict[str, tuple[Face, tuple[int, int]]] = {}
-        root = self.root / top
-        for path in (root, *_below(root)):
+        for path in (self.root, *_below(self.root)):
             status = path.lstat()
-            found[os.path.relpath(path, root)] = self._face(path), (status.st_dev, status.st_ino)
+            found[os.path.relpath(path, self.root)] = self._face(path), (status.st_dev, status.st_ino)
         names: dict[tuple[int, int], set[str]] = {}
         for text, (_, number) in found.items():
             names.setdefault(number, set()).add(text)
@@ -199,10 +220,6 @@ class Place:
         """stat(2), and what a relative path behind a symbolic link leads to."""
         status = (self.root / path).stat()
         return status.st_mode, (self.root / path).read_bytes() if stat.S_ISREG(status.st_mode) else None
-
-    def check_opened(self) -> list[tuple[Face, bytes]]:
-        """What shows through each open file."""
-        return [opened.face() for opened in self.opened]
 
     # -- files by path ------------------------------------------------------------------------------------------------
 
@@ -445,13 +462,12 @@ class Place:
                 opened.mapped.flush()
                 os.utime(opened.file)
 
-    def close_all(self, writes: bool = False) -> None:
-        """Close all, or `writes`: all that can be written to."""
-        kept = [opened for opened in self.opened if writes and not opened.writes]
-        for opened in self.opened:
-            if opened not in kept:
-                opened.close()
-        self.opened = kept
+    def close_all(self, chosen: Callable[[Opened], bool] = lambda opened: True) -> None:
+        """Close what is chosen."""
+        closing = [opened for opened in self.opened if chosen(opened)]
+        self.opened = [opened for opened in self.opened if opened not in closing]
+        for opened in closing:
+            opened.close()
 
 
 def _check(result: int) -> None:
@@ -511,6 +527,8 @@ def _there(kind: str) -> st.SearchStrategy[There | str]:
 
 
 FILES, DIRECTORIES, LEAVES, ALL = map(_there, _KINDS)
+#: What has attributes, the directory itself included.
+HOLDERS = st.one_of(ALL, ALL, ALL, st.just("."))
 #: Of more than a page, and of less.
 SIZES = st.sampled_from([0, 1, 3, 4200, 20_000])
 LENGTHS = st.sampled_from([0, 1, 5, 4096, 9000])
@@ -555,10 +573,10 @@ CHANGES = st.one_of(
     _verb("truncate", FILES, LENGTHS),
     _verb("symlink", PATHS, st.sampled_from(["a", "b", "d", "nowhere"])),
     _verb("link", LEAVES, PATHS),
-    _verb("chmod", ALL, MODES),
-    _verb("utime", ALL, st.sampled_from(TIMES)),
-    _verb("setxattr", ALL, _NAMES, _VALUES, st.sampled_from([0, os.XATTR_CREATE, os.XATTR_REPLACE])),
-    _verb("removexattr", ALL, _NAMES),
+    _verb("chmod", HOLDERS, MODES),
+    _verb("utime", HOLDERS, st.sampled_from(TIMES)),
+    _verb("setxattr", HOLDERS, _NAMES, _VALUES, st.sampled_from([0, os.XATTR_CREATE, os.XATTR_REPLACE])),
+    _verb("removexattr", HOLDERS, _NAMES),
     _verb("replace", FILES, TEMPORARIES, SIZES),
     _verb("back_up", FILES, SIZES),
     _verb("rotate", FILES, SIZES),
@@ -567,7 +585,7 @@ CHANGES = st.one_of(
     _verb("remove_tree", DIRECTORIES),
 )
 #: What root alone may do.
-ROOT_CHANGES = st.one_of(_verb("chown", ALL, _IDS, _IDS), _verb("mknod", PATHS, _MAKES))
+ROOT_CHANGES = st.one_of(_verb("chown", HOLDERS, _IDS, _IDS), _verb("mknod", PATHS, _MAKES))
 OPENS = st.one_of(_verb("open", FILES, _OPENS), _verb("tmpfile", DIRECTORIES, SIZES))
 #: On what is open.
 HELD = st.one_of(
@@ -624,7 +642,7 @@ class Twins:
         assert self.mount.tree() == self.disk.tree()
         self.check_opened()
 
-    def close_all(self, writes: bool = False) -> None:
-        """Close what is held open; see `Place.close_all`."""
-        for place in (self.disk, self.mount):
-            place.close_all(writes)
+    def close_all(self, chosen: Callable[[Opened], bool] = lambda opened: True) -> None:
+        """Close what is held open on both."""
+        self.disk.close_all(chosen)
+        self.mount.close_all(chosen)
