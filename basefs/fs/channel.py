@@ -115,7 +115,8 @@ class MountServer:
     def perform(self, jobs: Sequence[Job], seen: int) -> list[Result]:
         """Have jobs done in this order, of paths that did not change after the change number `seen`.
 
-        None is done if the server is gone or does not answer in time.
+        None is done if the server is gone or does not answer in time.  Without jobs it waits until the handler has
+        every change of the operations that ended before.
         """
         answer: queue.SimpleQueue[list[Result] | None] = queue.SimpleQueue()
         with self._lock:
@@ -160,11 +161,8 @@ class MountServer:
     def _read(self) -> None:
         """Take answers to jobs at once: the handler may wait for a thread that waits for them."""
         for message in self._lines:
-            if message[0] == "done":
-                with self._lock:
-                    answer = self._jobs.get(message[1])
-                if answer is not None:
-                    answer.put([_unpack_result(packed) for packed in message[2]])
+            if message[0] == "done" and message[2]:
+                self._answer(message[1], message[2])
             else:
                 self._messages.put(message)
         with self._lock:
@@ -172,6 +170,12 @@ class MountServer:
             for answer in self._jobs.values():
                 answer.put(None)
         self._messages.put(None)
+
+    def _answer(self, number: int, results: Sequence[Any]) -> None:
+        with self._lock:
+            answer = self._jobs.get(number)
+        if answer is not None:
+            answer.put([_unpack_result(packed) for packed in results])
 
     def _handle(self) -> None:
         while (message := self._messages.get()) is not None:
@@ -186,6 +190,8 @@ class MountServer:
             seq, changes = rest
             self._handler.changed(seq, [Changed(_bytes(path), inode, Flags(flags)) for path, inode, flags in changes])
             self._send("seen", seq)
+        elif kind == "done":
+            self._answer(*rest)
         elif kind == "attribute":
             number, path, name = rest
             value = self._handler.attribute(_bytes(path), _bytes(name))
@@ -237,6 +243,8 @@ class DaemonLink:
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
         self._lines: _Lines | None = None
+        #: Held while what waits is sent, so that nothing overtakes it.
+        self._reporting = threading.Lock()
         self._questions: list[Sequence[Any]] = []
         self._seq = 0
         self._waiting: dict[bytes, tuple[int, Flags]] = {}
@@ -339,6 +347,8 @@ class DaemonLink:
             number, seen, jobs = rest
 
             def answer(results: Sequence[Result]) -> None:
+                # Behind the changes that were made before.
+                self._send_waiting()
                 with contextlib.suppress(OSError):
                     lines.send(("done", number, results))
 
@@ -377,6 +387,12 @@ class DaemonLink:
             with self._lock:
                 while not (self._waiting or self._questions):
                     self._woken.wait()
+            self._send_waiting()
+            time.sleep(BATCH_SECONDS)
+
+    def _send_waiting(self) -> None:
+        with self._reporting:
+            with self._lock:
                 overrun = len(self._waiting) > MOST_WAITING
                 messages, lines = self._take(), self._lines
             if lines is not None:
@@ -387,7 +403,6 @@ class DaemonLink:
                         lines.send(message)
                 except OSError:
                     self._drop(lines)
-            time.sleep(BATCH_SECONDS)
 
 
 class _Lines:
