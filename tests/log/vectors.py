@@ -14,7 +14,7 @@ from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, Recovery, Re
 from basefs.log.hashes import HASH_SIZE, BlockHash, sha224
 from basefs.log.keys import SigningKey
 from basefs.log.recovery import message
-from basefs.view.states import encode_mode
+from basefs.view.states import Owner, encode_mode
 from tests.support.project import ROOT
 
 FILE = ROOT / "tests" / "data" / "vectors.json"
@@ -55,7 +55,7 @@ def entries() -> dict[str, Entry]:
     add("write empty", "mkdir", Action.WRITE, b"empty")
     add("write largest", "mkdir", Action.WRITE, b"huge", huge, Extensions(blocks.MAX_CONTENT_BYTES, mtime=-1))
     add("mode", "write", Action.MODE, b"motd", encode_mode(0o640, None))
-    add("mode owner", "mode", Action.MODE, b"motd", encode_mode(0o640, (b"root", b"adm")))
+    add("mode owner", "mode", Action.MODE, b"motd", encode_mode(0o640, Owner(b"root", b"adm", 0, 4)))
     add("ack", "mode owner", Action.ACK, b"motd")
     add("delete", "ack", Action.DELETE, b"motd")
     add("revert", "delete", Action.REVERT, b"motd", made["write"].hash)
