@@ -7,6 +7,7 @@ another tag, and vectors of its own.
 from __future__ import annotations
 
 import json
+import os
 
 from basefs.log import blocks, codecs
 from basefs.log.entries import Action, Entry
@@ -14,7 +15,7 @@ from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, Recovery, Re
 from basefs.log.hashes import HASH_SIZE, BlockHash, sha224
 from basefs.log.keys import SigningKey
 from basefs.log.recovery import message
-from basefs.view.states import Owner, encode_mode
+from basefs.view.states import Kind, Owner, encode_mode, encode_node, encode_xattrs
 from tests.support.project import ROOT
 
 FILE = ROOT / "tests" / "data" / "vectors.json"
@@ -64,10 +65,11 @@ def entries() -> dict[str, Entry]:
     add("name of 255 bytes", "mkdir", Action.MKDIR, b"n" * 255)
     add("revoke", "grant other", Action.REVOKE, "clé".encode(), other.fingerprint)
     add("mode special", "write", Action.MODE, b"motd", encode_mode(0o4755, None), Extensions(mtime=BIRTH + 123_456_789))
-    add("fifo", "mkdir", Action.NODE, b"pipe", b"\x01")
-    add("block device", "mkdir", Action.NODE, b"disk", b"\x04" + (8).to_bytes(4, "big") + (1).to_bytes(4, "big"))
-    add("xattr", "mode special", Action.XATTR, b"motd", b"\x01\x0cuser.comment" + b"greeting")
-    add("xattr removed", "xattr", Action.XATTR, b"motd", b"\x00\x0cuser.comment")
+    add("fifo", "mkdir", Action.NODE, b"pipe", encode_node(Kind.FIFO))
+    add("block device", "mkdir", Action.NODE, b"disk", encode_node(Kind.BLOCK, os.makedev(8, 1)))
+    xattrs = encode_xattrs(((b"user.comment", b"greeting"), (b"user.empty", b"")))
+    add("xattr", "mode special", Action.XATTR, b"motd", xattrs)
+    add("xattr removed", "xattr", Action.XATTR, b"motd")
     quota = Extensions(quota=Quota(10**9, 2**64 - 1))
     add("grant quota", "revoke", Action.GRANT, "clé".encode(), other.public, quota)
     add("admit", "grant quota", Action.ADMIT, b"reader", other.public)
@@ -82,7 +84,6 @@ def entries() -> dict[str, Entry]:
     by = {key.public: key.secret.sign(signed) for key in (other, third)}
     recovery = Recovery(1, tuple((index, by[public]) for index, public in enumerate(publics)))
     add("recovery", "root recoverable", Action.GRANT, b"root", root.public, Extensions(recovery=recovery))
-    add("link moved", "mkdir", Action.LINK, b"motd.old", made["write"].hash, Extensions(is_moved=True))
     return made
 
 
