@@ -31,9 +31,9 @@ from basefs.log.interface import Digest
 from basefs.log.missing import BlockStore
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
-from basefs.log.receipts import Receipts
 from basefs.log.remembered import Remembered
 from basefs.log.reserve import NO_LIMITS, DiskLimits, Reserve, free_bytes
+from basefs.log.treerows import TreeRows
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Store:
         granted: the keys that a signature may be of.
         arrivals: when entries came.
         detached: intact entries whose parent or grant was lost.
-        receipts: what was published of a staging area.
+        tree: the rows of the worktree's index.
         reserve: says whether there is room for the contents of others.
         has_quotas: whether any grant ever had a quota.
         committed: the digest of the log after the last transaction, to be read without the lock.
@@ -82,7 +82,7 @@ class Store:
         self.granted = Granted(self._db, self.paths)
         self.arrivals = Arrivals(self._db)
         self.detached = Detached(self._db)
-        self.receipts = Receipts(self._db)
+        self.tree = TreeRows(self._db)
         self.reserve = Reserve(path, NO_LIMITS, free_bytes)
         #: Entries that links name and that have not arrived.
         self._unresolved: set[EntryHash] = set()
@@ -138,9 +138,7 @@ class Store:
                 self.arrivals.flush()
                 digest = self._digest()
             self.committed = digest
-            self.receipts.end(committed=True)
         except BaseException:
-            self.receipts.end(committed=False)
             self.paths.forget()
             self.arrivals.pending = None
             self._load()

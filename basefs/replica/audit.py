@@ -16,7 +16,7 @@ from basefs.log.hashes import ZERO_HASH, sha224
 from basefs.log.interface import ShownDirectory
 from basefs.path import Path, display
 from basefs.view.permissions import Authority
-from basefs.view.states import State
+from basefs.view.states import State, encode_mode, encode_xattrs
 from basefs.view.tree import Node
 from basefs.view.walk import Outcome
 
@@ -58,10 +58,10 @@ class OutcomeHashes:
 
 def _parts(state: State) -> Iterable[bytes]:
     yield state.kind.value.encode()
-    yield state.mode.to_bytes(2, "big")
-    yield b"" if state.owner is None else _joined(state.owner)
-    yield state.mtime.to_bytes(8, "big", signed=True)
-    yield state.size.to_bytes(8, "big")
+    yield encode_mode(state.mode, state.owner)
+    yield encode_xattrs(state.xattrs)
+    for number in (state.mtime, state.size, state.rdev):
+        yield b"%d" % number
     for entry in (state.content, state.origin):
         yield entry or b""
     yield state.target

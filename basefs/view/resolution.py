@@ -23,7 +23,7 @@ from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.quotas import Quotas, Use
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
-from basefs.view.walk import LINKABLE, Below, Forest, Incarnation, MergedDirectory, Outcome, Unproven, Walk
+from basefs.view.walk import Below, Forest, Incarnation, MergedDirectory, Outcome, Unproven, Walk
 
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
@@ -503,7 +503,7 @@ class Resolver:
     def snapshot(self, entry: EntryHash) -> State:
         """The state of a file after an entry, whatever its path; not known of anything else."""
         state = self.state_after(entry)
-        return state if state.kind in LINKABLE else UNKNOWN
+        return state if state.kind.is_linkable else UNKNOWN
 
     def state_after(self, hash: EntryHash) -> State:
         """The state of a path after an entry, by what came before it alone."""
@@ -533,7 +533,7 @@ class Resolver:
                 continue
             state = ABSENT if before is None else found[before]
             if entry.action is Action.LINK:
-                state = state._replace(origin=at) if state.kind in LINKABLE else UNKNOWN
+                state = state._replace(origin=at) if state.kind.is_linkable else UNKNOWN
             elif entry.action is Action.REVERT:
                 named = self._store.get(EntryHash(entry.content))
                 if named is None or named.path_id != placed.path_id:

@@ -141,6 +141,7 @@ class StatCache:
             content=state.content,
         )
 
+
 def _with_directories(paths: Iterable[Path]) -> Iterable[Path]:
     """These paths and the directories that hold them."""
     return dict.fromkeys(one for path in paths for one in (path, path[:-1]))

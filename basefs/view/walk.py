@@ -31,9 +31,6 @@ from basefs.view.contributors import NOBODY, Contributors
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
-#: Kinds that a hard link can name.
-LINKABLE = (Kind.FILE, Kind.SYMLINK)
-
 
 class Outcome(NamedTuple):
     """Where a branch, or a path, ends.
@@ -299,6 +296,15 @@ class Walk:
         """The keys valid at a directory that these entries of the path have made, with what hangs on each of them."""
         hanging = [entry for mkdir in mkdirs for entry in self.forest.hanging.get(mkdir, ())]
         return self._base.extended(hanging, self._depth)
+
+    def live_ends(self) -> list[EntryHash]:
+        """The entries behind which nothing comes, and which count and leave something there."""
+        behind = self.forest.successors
+        return [
+            hash
+            for hash, branch in self.branches.items()
+            if branch is not None and not behind.get(hash) and branch.state.kind is not Kind.ABSENT
+        ]
 
     def order_heads(self) -> list[Placed]:
         """The heads that the forward pass reached."""
