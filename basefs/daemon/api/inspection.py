@@ -17,13 +17,18 @@ from basefs.errors import counted
 from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.schema import CACHE_FILE, LOG_FILE
 
+#: What the names of files and directories begin with, by what they hold.
+_KINDS = {"log": LOG_FILE, "cache": CACHE_FILE, "tree": "tree"}
+
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes of the log, of the cache and of what else is kept, and what the disk has free and in all."""
+    """Bytes of the log, of the cache, of the files of the tree and of what else is kept, and what the disk has free and
+    in all."""
 
     log: int
     cache: int
+    tree: int
     other: int
     free: int
     total: int
@@ -32,13 +37,13 @@ class DiskUsage:
 def disk_usage(home: Home, name: str) -> DiskUsage:
     """What a filesystem takes on this node.  Raises `NotFound`, OSError."""
     directory = home.existing(name)
-    used = {"log": 0, "cache": 0, "other": 0}
+    used = {"log": 0, "cache": 0, "tree": 0, "other": 0}
     for path in _files(directory):
         # The cache has a directory beside it, for large contents.
         top = path.relative_to(directory).parts[0]
-        kind = "log" if top.startswith(LOG_FILE) else "cache" if top.startswith(CACHE_FILE) else "other"
+        kind = next((kind for kind, start in _KINDS.items() if top.startswith(start)), "other")
         with contextlib.suppress(FileNotFoundError):  # a temporary one
-            used[kind] += path.stat().st_blocks * 512
+            used[kind] += path.lstat().st_blocks * 512
     disk = shutil.disk_usage(directory)
     return DiskUsage(**used, free=disk.free, total=disk.total)
 

@@ -68,7 +68,7 @@ from basefs.errors import BaseFSError, NotFound, NotPermitted, Unsupported, Usag
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.staging.scratch import ScratchNames
+from basefs.fs.worktree.scratch import ScratchNames
 from basefs.gossip.members import TAG_KEY, Member, clones, display_names, join_host_port, namesakes
 from basefs.gossip.service import Gossip
 from basefs.log.hashes import Fingerprint
@@ -255,7 +255,7 @@ class NodeServices:
         self._workers = workers
         self._rekey = rekey
         self._started = time.time()
-        self._log = LogServices(replica, filesystem.working.scratch)
+        self._log = LogServices(replica, filesystem.scratch)
         self._handlers: Handlers = {
             Ping: lambda request: replica.wait(),
             Stop: lambda request: stop(),

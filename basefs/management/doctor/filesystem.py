@@ -31,6 +31,7 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home, NodeAddress, parse_address
 from basefs.daemon.keyfiles import default_keys, unused_key
 from basefs.daemon.lock import is_held
+from basefs.daemon.mounts import mounts
 from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
 from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
@@ -153,9 +154,13 @@ class FilesystemExamination:
     def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:
         facts = RunFile(self._home, self._name).read()
         if facts is not None:
-            what = f"the daemon of {self._name}, process {facts[0]}, has died"
+            pid, point = facts
+            what = f"the daemon of {self._name}, process {pid}, has died"
+            if point is not None and any(mount.point == point for mount in mounts()):
+                what += f"; what is written on {point} is not published until there is another one"
+            where = "DIR" if point is None else printable(str(point))
             yield problem(
-                "daemon", what, f"basefs mount {self._name} DIR; {self._home.log_path(self._name)} may say why"
+                "daemon", what, f"basefs mount {self._name} {where}; {self._home.log_path(self._name)} may say why"
             )
         if not any(is_held(self._home.directory(name)) for name in self._home.names()):
             # Another filesystem of this node may use them, as it should.
