@@ -139,13 +139,14 @@ class Rebuild:
         self._store.arrivals.replace(found)
 
     def _tree(self) -> None:
-        """Copy the rows of the worktree's index, which do not follow from the entries either."""
+        """Copy the worktree's index, which does not follow from the entries either.
+
+        Its facts are left out: they name entries by numbers that are others now, and all is looked at again.
+        """
         try:
-            rows = self._source.execute("SELECT path, row FROM tree").fetchall()
+            self._store.tree.copy(self._source)
         except sqlite3.DatabaseError as error:
             self._find("tree", "all", f"SQLite cannot read it: {error}")
-            return
-        self._store.tree.put(dict(rows))
 
     def _find(self, table: str, row: object, problem: str, *, lost: bool = False) -> None:
         self._result.findings.append(Damage(table, str(row), problem, lost))

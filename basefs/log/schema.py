@@ -73,8 +73,19 @@ CREATE TABLE reverts (target BLOB NOT NULL, path INTEGER NOT NULL, PRIMARY KEY (
 -- When entries arrived here: number of the last one of a transaction, and UNIX seconds by this node's clock.
 CREATE TABLE arrivals (seq INTEGER PRIMARY KEY, time REAL NOT NULL);
 
--- What each path of the tree's directory was last equal to (`basefs/fs/index.py`).
-CREATE TABLE tree (path BLOB PRIMARY KEY, row BLOB NOT NULL) WITHOUT ROWID;
+-- The worktree's index: a row for each path of the tree's directory, in the encoding of `basefs/fs/worktree/index.py`.
+--   directory, name  of the path; "" for the top, and "" and "" for the top itself
+--   inode            of what is on the disk; NULL for nothing
+--   content          the write that holds the content of a file; NULL for anything else
+CREATE TABLE tree (directory BLOB NOT NULL, name BLOB NOT NULL, inode INTEGER, content BLOB, data BLOB NOT NULL,
+    PRIMARY KEY (directory, name)) WITHOUT ROWID;
+CREATE INDEX tree_inode ON tree (inode) WHERE inode NOT NULL;
+CREATE INDEX tree_content ON tree (content) WHERE content NOT NULL;
+-- Facts about the worktree.
+CREATE TABLE tree_facts (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+-- The writes that have become complete since the worktree was last looked at.
+CREATE TABLE tree_completed (entry BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TRIGGER tree_completes AFTER DELETE ON waiting BEGIN INSERT OR IGNORE INTO tree_completed VALUES (OLD.entry); END;
 
 -- Whole entries that wait for one that was lost to damage: the hash of a parent, or the fingerprint of a key.
 CREATE TABLE detached (hash BLOB PRIMARY KEY, needs BLOB NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;

@@ -208,6 +208,11 @@ class Store:
         """The entries that came after the one with this number."""
         return {EntryHash(hash) for (hash,) in self._db.execute("SELECT hash FROM entries WHERE seq > ?", (sequence,))}
 
+    def arrived(self, sequence: int) -> list[tuple[int, bool]]:
+        """The paths with state or key entries behind a number, by id, and whether one of them is about keys."""
+        query = "SELECT path, max(kind = 2) FROM entries WHERE seq > ? AND kind < 3 GROUP BY path"
+        return [(path, bool(is_key)) for path, is_key in self._db.execute(query, (sequence,))]
+
     def entry_count(self) -> int:
         """Number of entries."""
         return int(self._db.execute("SELECT max(seq) FROM entries").fetchone()[0] or 0)

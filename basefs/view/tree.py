@@ -255,6 +255,16 @@ class Tree:
             return None
         return self._resolve(directory, row.id)
 
+    def child(self, directory: Node, name: bytes) -> Node | None:
+        """The node of one name in a directory, which is not loaded for it; `None` where nothing is."""
+        if directory.children is not None:
+            return directory.children.get(name)
+        row = self._store.paths.find(directory.path_id, name)
+        outcome = None if row is None else self._resolve(directory, row.id)
+        if row is None or outcome is None or outcome.state.kind is Kind.ABSENT:
+            return None
+        return Node(name, row.id, outcome)
+
     def is_newest(self, placed: Placed) -> bool:
         """Whether a write is newer than all that its path shows, by the times of signing."""
         path = self._store.paths.path_of(placed.path_id)
@@ -622,6 +632,42 @@ class Tree:
                 is_kept = self._crowd_of(directory, path_id) is not None
                 if is_kept and outcome != self._resolve(directory, path_id):
                     yield path
+
+
+class Glance:
+    """Looks at paths without loading the directories that hold them, and remembers those for the next path.
+
+    Valid as long as the log does not change, but for entries whose paths it was told to `forget`.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._seen: dict[Path, Node | None] = {}
+
+    def find(self, path: Path) -> Node | None:
+        """The node at a path, or `None` where nothing is."""
+        if not path:
+            return self._tree.root
+        if path in self._seen:
+            return self._seen[path]
+        directory = self.find(path[:-1])
+        node = None
+        if directory is not None and directory.is_directory:
+            node = self._tree.child(directory, path[-1])
+        if node is None or node.is_directory:
+            self._seen[path] = node
+        return node
+
+    def nearest(self, path: Path) -> Node:
+        """The node at a path, or of the nearest directory above it that is there."""
+        while (node := self.find(path)) is None:
+            path = path[:-1]
+        return node
+
+    def forget(self, path: Path) -> None:
+        """Look again at a path, and at all below it."""
+        for known in [known for known in self._seen if known[: len(path)] == path]:
+            del self._seen[known]
 
 
 def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:
