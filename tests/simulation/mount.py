@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import sqlite3
@@ -16,15 +17,18 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from basefs.daemon import config
 from basefs.errors import IncompleteContent, NoSpace
-from basefs.fs.channel import Changed, Flags
+from basefs.fs.channel import BATCH_SECONDS, VERSION, Changed, Flags, Hello, MountServer
+from basefs.fs.disk import Disk
 from basefs.fs.filesystem import Filesystem
+from basefs.fs.jobs import Job, Result, apply
+from basefs.fs.worktree.index import to_bytes
 from basefs.fs.worktree.machine import Machine
 from basefs.fs.worktree.owners import Owners
 from basefs.fs.worktree.scratch import ScratchNames
@@ -47,6 +51,7 @@ _STATEMENTS = {"execute", "executemany", "executescript"}
 _RETRY = 1.0
 _BIRTH = 1_000_000_100 * 10**9
 _SCRATCH = ScratchNames()
+NOTHING = Flags(0)
 
 
 class Killed(BaseException):
@@ -133,10 +138,10 @@ class Saves:
 
 
 class Mount:
-    """The directory of one machine, what programs have open there, and where this is told.
+    """The mount server of one machine, for programs that use the directory itself.
 
     Attributes:
-        tree: the directory.
+        home: what holds the directory, and the log of the latest process.
         saves: what programs of all machines have closed.
         closed: the paths that were closed since the disk was synced last.
         removed: the inodes of files whose names programs have taken away.
@@ -146,40 +151,106 @@ class Mount:
     def __init__(self, host: str, loop: Loop, saves: Saves) -> None:
         self.host, self.saves = host, saves
         self._loop = loop
-        self.tree = Path()
         self.closed: dict[Names, None] = {}
         self.removed: set[int] = set()
         self.restores = 0
         self._writing: Counter[int] = Counter()
+        self._rights: Mapping[bytes, int] = {}
+        self._has_room = True
         self._filesystem: Filesystem | None = None
         self._woken: Callable[[], object] = lambda: None
+        #: The number of the last change, that of each path's last one, and the changes that were not told yet.
         self._number = 0
+        self._marked: dict[bytes, int] = {}
+        self._untold: dict[bytes, Changed] = {}
         #: Real nanoseconds: younger times of files are the kernel's.
         self._began = time.time_ns() - 10**9
 
-    # -- the daemon ---------------------------------------------------------------------------------------------------
+    def serve(self, home: Path) -> None:
+        """Serve what is in a directory, which may be a backup of what was there before."""
+        self.home = home
+        self._disk = Disk(home, cached=False)
 
     @property
-    def writing(self) -> list[int]:
-        """The inodes that programs have open for writing."""
-        return sorted(inode for inode, count in self._writing.items() if count)
+    def tree(self) -> Path:
+        """The directory of programs."""
+        return self.home / "tree"
+
+    # -- for a daemon -------------------------------------------------------------------------------------------------
 
     def attach(self, filesystem: Filesystem, woken: Callable[[], object]) -> None:
         """Tell a process from now on; `woken` is called after each time."""
         self._filesystem, self._woken = filesystem, woken
+        filesystem.attach(cast(MountServer, self))
 
     def detach(self) -> None:
-        """Nobody is told."""
+        """The process has ended."""
         self._filesystem = None
 
-    def tell(self, *paths: Names, inode: int, flags: Flags = Flags(0)) -> None:
-        """These names were changed."""
-        self.keep_time()
-        if self._filesystem is not None:
-            self._number += 1
-            changes = [Changed(b"/" + b"/".join(path), inode, flags) for path in paths]
+    @property
+    def hello(self) -> Hello:
+        """See `MountServer`."""
+        writing = tuple(sorted(inode for inode, count in self._writing.items() if count))
+        return Hello(VERSION, os.getpid(), b"", self._number, writing)
+
+    def perform(self, jobs: Sequence[Job], seen: int) -> list[Result]:
+        """See `MountServer`."""
+        if not jobs:
+            self._tell()
+        return [self._perform(job, seen) for job in jobs]
+
+    def _perform(self, job: Job, seen: int) -> Result:
+        found = self._disk.look(job.path)
+        if self._marked.get(job.path, 0) > seen:
+            return Result(False, found, "changed meanwhile")
+        if found is not None and self._writing[found.inode]:
+            return Result(False, found, "open for writing")
+        return apply(self._disk, job)
+
+    def rights(self, rights: Mapping[bytes, int]) -> None:
+        """See `MountServer`."""
+        self._rights = dict(rights)
+
+    def room(self, has: bool) -> None:
+        """See `MountServer`."""
+        self._has_room = has
+
+    def forget(self, paths: Iterable[bytes]) -> None:
+        """See `MountServer`: there is no kernel that remembers anything."""
+
+    def _tell(self) -> None:
+        changes, self._untold = list(self._untold.values()), {}
+        if changes and self._filesystem is not None:
             self._filesystem.changed(self._number, changes)
             self._woken()
+
+    # -- for programs -------------------------------------------------------------------------------------------------
+
+    def require_writable(self, *paths: Names) -> None:
+        """Let only those change a path who may.  Raises `OSError`."""
+        for path in paths:
+            text = to_bytes(path)
+            while text not in self._rights and text != b"/":
+                text = text.rpartition(b"/")[0] or b"/"
+            if number := self._rights.get(text, errno.EACCES):
+                raise OSError(number, os.strerror(number))
+
+    def require_room(self) -> None:
+        """Let nothing be written that needs more.  Raises `OSError`."""
+        if not self._has_room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def tell(self, *paths: Names, inode: int, flags: Flags = NOTHING) -> None:
+        """These names were changed."""
+        self.keep_time()
+        if not self._untold:
+            self._loop.call_later(BATCH_SECONDS, self._tell)
+        for path in map(to_bytes, paths):
+            self._number += 1
+            self._marked[path] = self._number
+            before = self._untold[path].flags if path in self._untold else NOTHING
+            ended = Flags.WRITING if flags & Flags.CLOSED else Flags.CLOSED if flags & Flags.WRITING else NOTHING
+            self._untold[path] = Changed(path, inode, (before & ~ended) | flags)
 
     def opened(self, path: Names, inode: int) -> None:
         """A program has opened a file for writing."""
@@ -278,17 +349,22 @@ class Worktree:
         self._tasks: list[asyncio.Task[None]] = []
         machine = Machine(loop.time, self._later, lambda: False, lambda: boot)
         owners = Owners(os.getuid(), os.getgid(), keep=False)
-        mount.tree = replica.directory / "tree"
-        self.filesystem = boundaries.run(
-            lambda: Filesystem(replica, owners, config.QUIET_SECONDS, machine=machine, writing=mount.writing)
-        )
+        self.filesystem = boundaries.run(lambda: Filesystem(replica, owners, config.QUIET_SECONDS, machine=machine))
+        try:
+            boundaries.run(self._begin)
+        except Killed:
+            mount.detach()
+            raise
         replica.subscribe(self._on_applied)
+
+    def _begin(self) -> None:
+        self._mount.attach(self.filesystem, self._woken.set)
+        self.filesystem.catch_up()
 
     def start(self, die: Callable[[], object]) -> None:
         """Do what a daemon does all the time; `die` is called where the process ends in the middle of that."""
         self._die = die
-        self._mount.attach(self.filesystem, self._woken.set)
-        self._tasks = [asyncio.create_task(self._reconcile()), asyncio.create_task(self._keep_durable())]
+        self._tasks = [asyncio.create_task(self._reconcile())]
 
     def _later(self, seconds: float, call: Callable[[], object]) -> None:
         self._loop.call_later(seconds, lambda: None if self._is_closed else call())
@@ -317,13 +393,6 @@ class Worktree:
         except Killed:
             self._is_closed = True
             self._die()
-
-    async def _keep_durable(self) -> None:
-        while True:
-            await asyncio.sleep(config.DURABLE_SECONDS)
-            if not self.filesystem.is_durable:
-                with contextlib.suppress(NoSpace):
-                    await asyncio.to_thread(self._guarded, self.filesystem.keep_durable)
 
     def leave(self) -> None:
         """End as a daemon ends."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,6 @@ from basefs.log.hashes import BlockHash
 from basefs.log.keys import SigningKey
 from basefs.log.room import Room
 from basefs.path import Path as Names
-from basefs.path import display
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.sync.net.peers import Address as SyncAddress
@@ -172,8 +169,6 @@ class Node:
         #: The blocks that it had when its power was cut.
         self._had: set[BlockHash] = set()
         self._boundaries = Boundaries()
-        #: What the last process has said of who may write where.
-        self._rights: dict[Names, bool] = {}
         #: How often the machine has started, and what is done where the process ends in the middle of something.
         self._boots = 0
         self._die: Callable[[], object] = lambda: None
@@ -254,6 +249,8 @@ class Node:
         process = self.process
         replica.subscribe(lambda applied: self._note(process, applied))
         if self.is_mounted:
+            if not self._number:
+                self.mount.serve(self._directory)
             try:
                 self.worktree = Worktree(replica, process, self._loop, self.mount, self._boundaries, str(self._boots))
             except Killed:
@@ -326,15 +323,6 @@ class Node:
         """Where programs use it."""
         assert self._traits.mount is not None
         return self._traits.mount
-
-    def require_writable(self, *paths: Names) -> None:
-        """Let only those change a path who may.  Raises `PermissionError`."""
-        for path in paths:
-            if self.running:
-                self._rights[path] = self.replica.may_write(path)
-            # Without a daemon, what it said last holds.
-            if not self._rights.get(path, False):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), display(path))
 
     def differing(self) -> list[Names]:
         """Where programs find something else than the view shows, or what the log does not have yet."""
@@ -515,7 +503,7 @@ class Node:
             self.mount.restores += 1
         else:
             move_tree(self._directory, target)
-        self.mount.tree = target / "tree"
+        self.mount.serve(target)
         if off:
             self._boots += 1
             empty_files(self.mount, random.Random(f"{self.host} {self._number} tree"))

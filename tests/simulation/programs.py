@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from basefs.fs.channel import Flags
 from basefs.path import Path, display
-from tests.simulation.mount import Mount
+from tests.simulation.mount import NOTHING, Mount
 from tests.simulation.node import Node
 from tests.simulation.users import DIRECTORIES, FILES
 from tests.support.helpers import noise
@@ -79,7 +79,7 @@ class Program:
 
     def _call(self, call: Callable[[], T], *paths: Path) -> T:
         """One call that changes these names, if this node may.  Raises `OSError`."""
-        self._node.require_writable(*paths)
+        self._mount.require_writable(*paths)
         inode = self._inode(paths[-1])
         result = call()
         self._mount.tell(*paths, inode=self._inode(paths[-1]) or inode)
@@ -111,7 +111,9 @@ class Program:
             self._mount.removed.add(found.st_ino)
 
     def _open(self, path: Path, flags: int, mode: int = 0o644) -> _File:
-        self._node.require_writable(path)
+        self._mount.require_writable(path)
+        if flags & os.O_CREAT:
+            self._mount.require_room()
         return _File(self._mount, path, os.open(self._mount.place(path), os.O_RDWR | os.O_NOFOLLOW | flags, mode))
 
     # -- deeds --------------------------------------------------------------------------------------------------------
@@ -205,13 +207,13 @@ class Program:
         self._call(lambda: os.rename(one, other), source, target)
 
     def _unlink_file(self, path: Path) -> None:
-        self._node.require_writable(path)
+        self._mount.require_writable(path)
         self._gone(path)
         self._call(lambda: os.unlink(self._mount.place(path)), path)
 
     async def _rename(self) -> str:
         source, target = self._rng.sample([*FILES, *SCRATCH], 2)
-        self._node.require_writable(source, target)
+        self._mount.require_writable(source, target)
         self._move_file(source, target)
         return f"renamed {display(source)} to {display(target)}"
 
@@ -231,7 +233,7 @@ class Program:
     async def _link(self) -> str:
         target, path = self._rng.sample(FILES, 2)
         one, other = self._mount.place(target), self._mount.place(path)
-        self._node.require_writable(target)
+        self._mount.require_writable(target)
         self._call(lambda: os.link(one, other, follow_symlinks=False), path)
         return f"linked {display(path)} to {display(target)}"
 
@@ -266,7 +268,7 @@ class Program:
 
     async def _times(self) -> str:
         path, time = self._rng.choice([*FILES, *DIRECTORIES]), self._rng.randrange(1 << 30)
-        self._node.require_writable(path)
+        self._mount.require_writable(path)
         os.utime(self._mount.place(path), ns=(0, time * 10**9), follow_symlinks=False)
         self._mount.tell(path, inode=self._inode(path), flags=Flags.TIMED)
         return f"time of {display(path)} is {time}"
@@ -285,7 +287,7 @@ class _File:
         self._mount, self._path, self._descriptor = mount, path, descriptor
         self._inode = os.fstat(descriptor).st_ino
         #: What was there already is rewritten, and published sooner.
-        self._flags = Flags.URGENT if self.size else Flags(0)
+        self._flags = Flags.URGENT if self.size else NOTHING
         self._wrote, self._restores = False, self._mount.restores
         self._mount.opened(path, self._inode)
 
@@ -299,6 +301,7 @@ class _File:
 
     def write(self, data: bytes, at: int) -> None:
         """pwrite(2)."""
+        self._mount.require_room()
         self._mount.saves.seen(self._whole())
         os.pwrite(self._descriptor, data, at)
         self._written()
@@ -328,7 +331,7 @@ class _File:
         """close(2)."""
         self._save()
         os.close(self._descriptor)
-        self._mount.released(self._name, self._inode, self._flags if self._wrote else Flags(0))
+        self._mount.released(self._name, self._inode, self._flags if self._wrote else NOTHING)
 
     def _save(self) -> None:
         is_gone = os.fstat(self._descriptor).st_nlink == 0 and self._inode in self._mount.removed
