@@ -26,6 +26,7 @@ FILES = ("a", "b", "c", "old/d", "old/e", "new/f", "new/g")
 DIRECTORIES = ("old", "new", "other")
 #: What a program calls a file that it has not finished; the first one never leaves the node.
 UNFINISHED = ("{}~", "{}.tmp", "{}.2")
+NOTHING = Flags(0)
 
 
 def digest(content: bytes) -> str:
@@ -57,7 +58,7 @@ class Programs:
     def _place(self, path: str) -> Path:
         return self._filesystem.tree / path
 
-    def _tell(self, path: str, began: float, *, flags: Flags = Flags(0), is_promised: bool = False) -> None:
+    def _tell(self, path: str, began: float, *, flags: Flags = NOTHING, is_promised: bool = False) -> None:
         """What a name is from now on, to the filesystem and to the test."""
         place, status, content = self._place(path), None, None
         if place.exists():
@@ -66,7 +67,9 @@ class Programs:
         self._changes += 1
         self._filesystem.changed(self._changes, [Changed(f"/{path}".encode(), status.st_ino if status else 0, flags)])
         stamps = None if status is None else [status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
-        print(json.dumps([path, content, began, time.time() if is_promised else None, stamps]), flush=True)
+        line = json.dumps([path, content, began, time.time() if is_promised else None, stamps])
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
     def _decide(self) -> bool:
         return self._chance.random() < 0.5

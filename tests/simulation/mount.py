@@ -154,6 +154,7 @@ class Mount:
         self.closed: dict[Names, None] = {}
         self.removed: set[int] = set()
         self.restores = 0
+        self._disk: Disk | None = None
         self._writing: Counter[int] = Counter()
         self._rights: Mapping[bytes, int] = {}
         self._has_room = True
@@ -168,8 +169,9 @@ class Mount:
 
     def serve(self, home: Path) -> None:
         """Serve what is in a directory, which may be a backup of what was there before."""
-        self.home = home
-        self._disk = Disk(home, cached=False)
+        if self._disk is not None:
+            self._disk.close()
+        self.home, self._disk = home, Disk(home, cached=False)
 
     @property
     def tree(self) -> Path:
@@ -200,6 +202,7 @@ class Mount:
         return [self._perform(job, seen) for job in jobs]
 
     def _perform(self, job: Job, seen: int) -> Result:
+        assert self._disk is not None
         found = self._disk.look(job.path)
         if self._marked.get(job.path, 0) > seen:
             return Result(False, found, "changed meanwhile")

@@ -363,8 +363,8 @@ class Node:
         self._parts[4].append(task)
 
     def note(self, text: str) -> None:
-        """A line of the trace."""
-        self._trace(self.host, text)
+        """A program on the mount has done something."""
+        self._trace(self.host, f"program: {text}")
 
     # -- the disk -----------------------------------------------------------------------------------------------------
 

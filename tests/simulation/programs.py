@@ -9,12 +9,11 @@ import random
 import stat
 from collections.abc import Callable
 from pathlib import Path as Place
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from basefs.fs.channel import Flags
 from basefs.path import Path, display
 from tests.simulation.mount import NOTHING, Mount
-from tests.simulation.node import Node
 from tests.simulation.users import DIRECTORIES, FILES
 from tests.support.helpers import noise
 
@@ -52,12 +51,23 @@ DEEDS = {
 }
 
 
+class Used(Protocol):
+    """Where programs run: a node, or a plain directory."""
+
+    @property
+    def mount(self) -> Mount:
+        """The directory."""
+
+    def note(self, text: str) -> None:
+        """Take notice of what a program has done, and of the error that it got."""
+
+
 class Program:
     """A program on the mount of one node, which goes on while the node's daemon does not run."""
 
-    def __init__(self, node: Node, rng: random.Random, weights: dict[str, float]) -> None:
+    def __init__(self, place: Used, rng: random.Random, weights: dict[str, float]) -> None:
         """`weights`: how often it does what."""
-        self._node = node
+        self._mount, self._note = place.mount, place.note
         self._rng = rng
         self._kinds = list(weights)
         self._weights = list(weights.values())
@@ -69,13 +79,9 @@ class Program:
             text = await getattr(self, f"_{kind}")()
         except OSError as error:
             text = f"{kind}: {error.strerror}"
-        self._node.note(f"program: {text}")
+        self._note(text)
 
     # -- calls --------------------------------------------------------------------------------------------------------
-
-    @property
-    def _mount(self) -> Mount:
-        return self._node.mount
 
     def _call(self, call: Callable[[], T], *paths: Path) -> T:
         """One call that changes these names, if this node may.  Raises `OSError`."""
