@@ -5,30 +5,38 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from basefs.daemon.gossipkeys import KEY_FILE
 from basefs.replica.replica import LOG_FILE
 from tests.simulation.mount import Mount
 
-_WAL = f"{LOG_FILE}-wal"
+_WAL, _INDEX = f"{LOG_FILE}-wal", f"{LOG_FILE}-shm"
 #: The log, which SQLite keeps as it must be.
 _LOG = (LOG_FILE, _WAL)
 #: The worktree, and what is beside it.
-_BESIDE = ("tree", "incoming", "hidden")
-_PAGE = 4096
-#: Bytes before the frames of a write-ahead log, and before the page of each frame (sqlite.org/walformat.html).
-_WAL_HEADER, _FRAME_HEADER = 32, 24
+_BESIDE = ("tree", "incoming")
+#: Bytes before the frames of a write-ahead log, and of each frame (sqlite.org/walformat.html, 1 and 2.1).
+_WAL_HEADER, _FRAME = 32, 24 + 4096
+#: Where its index has the number of valid frames, and of those that were copied to the database.
+_VALID, _COPIED = 16, 96
 
 
 def copy_disk(source: Path, target: Path) -> None:
-    """Copy the log of a node, where there may be an older one."""
-    shutil.rmtree(target, ignore_errors=True)
+    """Copy the log of a node."""
     target.mkdir()
     for name in _LOG:
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
     copy_key(source, target)
+
+
+def copy_key(source: Path, target: Path) -> None:
+    """Copy the gossip key, which is on disk as soon as a node has it."""
+    if (source / KEY_FILE).exists():
+        shutil.copy(source / KEY_FILE, target / KEY_FILE)
 
 
 def back_up(source: Path, target: Path) -> None:
@@ -55,82 +63,57 @@ def empty_files(mount: Mount, rng: random.Random) -> None:
     mount.closed.clear()
 
 
-def copy_key(source: Path, target: Path) -> None:
-    """Copy the gossip key, which is on disk as soon as a node has it."""
-    if (source / KEY_FILE).exists():
-        shutil.copy(source / KEY_FILE, target / KEY_FILE)
+class Synced(NamedTuple):
+    """How much of a log is certain to be on the disk.
+
+    Attributes:
+        header: of the write-ahead log; a new one begins when all of the old one is in the database, and synced.
+        size: of that log.
+    """
+
+    header: bytes = b""
+    size: int = 0
+
+    @classmethod
+    def now(cls, directory: Path) -> Synced:
+        """All of a log, which was synced."""
+        return cls(_header(directory), _frames(directory, _VALID))
+
+    @classmethod
+    def copy(cls, directory: Path) -> Synced:
+        """All of a log that nobody has opened yet."""
+        wal = directory / _WAL
+        return cls(_header(directory), wal.stat().st_size if wal.exists() else 0)
+
+    def later(self, directory: Path) -> Synced:
+        """What is certain by now: SQLite syncs what it is about to copy to the database."""
+        header = _header(directory)
+        return Synced(header, max(self.size if header == self.header else 0, _frames(directory, _COPIED)))
 
 
-class DiskCopy:
-    """A copy of a disk that is brought up to date again and again: the log is only added to."""
-
-    def __init__(self, directory: Path) -> None:
-        """`directory`: where the copy is."""
-        self._directory = directory
-        self._source = directory
-        #: How the write-ahead log begins, and how much of it was copied.
-        self._beginning = b""
-        self._size = 0
-
-    def update(self, source: Path) -> None:
-        """Have what a disk has."""
-        wal, copy = source / _WAL, self._directory / _WAL
-        beginning = _beginning_of(wal)
-        if source != self._source or beginning != self._beginning or not beginning:
-            copy_disk(source, self._directory)
-            self._source, self._beginning, self._size = source, beginning, len(beginning)
-            if beginning:
-                os.truncate(copy, len(beginning))
-        else:
-            # What was written back to the database itself since then is in the other file until that begins anew.
-            copy_key(source, self._directory)
-        if beginning:
-            self._add(wal, copy)
-
-    def _add(self, wal: Path, copy: Path) -> None:
-        """Add the transactions that are not in the copy."""
-        with wal.open("rb", buffering=0) as old, copy.open("ab", buffering=0) as new:
-            end = _end_of_commits(old.fileno(), self._beginning, self._size)
-            new.write(os.pread(old.fileno(), end - self._size, self._size))
-        self._size = end
-
-
-def _beginning_of(wal: Path) -> bytes:
-    """The header of a write-ahead log, empty where there is none."""
+def _header(directory: Path) -> bytes:
     try:
-        with wal.open("rb", buffering=0) as file:
+        with (directory / _WAL).open("rb") as file:
             return file.read(_WAL_HEADER)
     except FileNotFoundError:
         return b""
 
 
-def _end_of_commits(descriptor: int, beginning: bytes, start: int) -> int:
-    """Where the last transaction of a write-ahead log ends that begins at `start` or later, `start` without one."""
-    salts, end, at, size = beginning[16:24], start, start, os.fstat(descriptor).st_size
-    # A power cut may have left a part of a frame.
-    while (after := at + _FRAME_HEADER + _PAGE) <= size:
-        header = os.pread(descriptor, _FRAME_HEADER, at)
-        if header[8:16] != salts:
-            # It is left from before the log began anew.
-            break
-        at = after
-        if header[4:8] != bytes(4):
-            end = at
-    return end
+def _frames(directory: Path, where: int) -> int:
+    """How many bytes of a write-ahead log its index counts."""
+    try:
+        with (directory / _INDEX).open("rb") as file:
+            file.seek(where)
+            return _WAL_HEADER + _FRAME * int.from_bytes(file.read(4), sys.byteorder)
+    except FileNotFoundError:
+        return 0
 
 
-def cut_log(synced: Path, now: Path, target: Path, rng: random.Random) -> None:
+def cut_log(source: Path, target: Path, synced: Synced, rng: random.Random) -> None:
     """What is left of a log after the power was cut: what was synced, and of the rest whatever chance leaves."""
-    target.mkdir()
-    old, new = ([_bytes(disk / name) for name in _LOG] for disk in (synced, now))
-    kept = rng.choice((old, new))
-    if old[0] == new[0] and (new[1] or b"").startswith(old[1] or b"") and rng.random() < 0.5:
-        # Some of the transactions: SQLite forgets one that is not whole.
-        kept = [new[0], (new[1] or b"")[: rng.randint(len(old[1] or b""), len(new[1] or b""))]]
-    for name, data in zip(_LOG, kept, strict=True):
-        if data is not None:
-            (target / name).write_bytes(data)
-
-
-def _bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+    copy_disk(source, target)
+    if (target / _WAL).exists():
+        # SQLite forgets a transaction that is not whole.
+        end = max(_frames(source, _VALID), synced.size)
+        kept = rng.choice((synced.size, end, rng.randint(synced.size, end)))
+        os.truncate(target / _WAL, min(kept, (target / _WAL).stat().st_size))

@@ -32,7 +32,7 @@ from basefs.sync.session.states import Phase
 from basefs.sync.wire.limits import DEFAULT_LIMITS, Limits
 from basefs.tasks import is_set_within
 from tests.simulation.bus import SYNC_PORT, Bus, SimulatedGossip
-from tests.simulation.disk import DiskCopy, back_up, copy_disk, copy_key, cut_log, empty_files, move_tree
+from tests.simulation.disk import Synced, back_up, copy_disk, cut_log, empty_files, move_tree
 from tests.simulation.gate import Gate
 from tests.simulation.heard import Heard
 from tests.simulation.loop import BEGINNING, PROCESS, Process, Trace
@@ -184,9 +184,9 @@ class Node:
         self.accusations: list[str] = []
         self._network, self._bus, self._loop, self._trace = network, bus, network.loop, bus.trace
         self._directory = directory
-        #: What survives a power cut: the log as it was synced last.
-        self._synced = Saved(directory, {})
-        self._copy = DiskCopy(self._copy_of("synced"))
+        #: What survives a power cut: the log as it was synced last, with these entries.
+        self._synced = Synced()
+        self._synced_entries: dict[bytes, Entry] = {}
         self._number = self._copies = 0
         self._ending: list[asyncio.Task[None]] = []
         #: The blocks that were missing when the last process ended, `None` if others may have been lost since.
@@ -212,8 +212,7 @@ class Node:
         if self._had:
             self.cut |= self._had - self._blocks()
             self._had.clear()
-        if self.is_mounted:
-            self._absorb()
+        self._absorb()
         lost = [entry for entry in self.entries if replica.entry(entry) is None]
         assert not lost, f"{self.host} has lost {len(lost)} entries by being killed"
         again = self._lacking(replica) - self._lacked if self._lacked is not None else ()
@@ -393,8 +392,7 @@ class Node:
         if process.alive and self._traits.loses_power:
             if self.is_mounted:
                 self.mount.closed.clear()
-            self._copy.update(self._directory)
-            self._synced = Saved(self._copy_of("synced"), dict(self.entries))
+            self._synced, self._synced_entries = Synced.now(self._directory), dict(self.entries)
 
     def begin(self, identity: bytes) -> tuple[Replica, dict[bytes, Entry]]:
         """An empty log for a machine that is still to join, and the entries that it takes until it is closed."""
@@ -417,7 +415,7 @@ class Node:
     def _look_at_lost(self) -> None:
         """What came a while before a power cut must have been synced, whichever process took it."""
         now = self._loop.time()
-        lost = [hash for hash, at in self._taken_at.items() if now - at > DURABLE and hash not in self._synced.entries]
+        lost = [hash for hash, at in self._taken_at.items() if now - at > DURABLE and hash not in self._synced_entries]
         if lost and not self._is_full and now - self._full_at > 2 * DURABLE:
             self.accusations.append(f"{self.host} has lost {len(lost)} entries that are older than {DURABLE:.0f} s")
 
@@ -466,27 +464,25 @@ class Node:
             self._had = self._blocks()
         self._number += 1
         self._lacked = None if off or restored or self.is_mounted else self._lacking(self.replica)
-        kept = restored or (self._synced if off else Saved(self._directory, self.entries))
-        if restored:
-            self._synced = restored
-        elif off:
+        if off and restored is None:
             self._look_at_lost()
-        self._taken_at = {hash: at for hash, at in self._taken_at.items() if hash in kept.entries}
+        entries = restored.entries if restored else self._synced_entries if off else self.entries
+        self._taken_at = {hash: at for hash, at in self._taken_at.items() if hash in entries}
         target = self._copy_of(str(self._number))
-        if off and self.is_mounted:
-            cut_log(kept.directory, self._directory, target, random.Random(f"{self.host} {self._number} {self._seed}"))
-        elif restored:
-            back_up(kept.directory, target)
+        self._synced = self._synced.later(self._directory)
+        if restored:
+            back_up(restored.directory, target)
+            self._synced, self._synced_entries = Synced.copy(target), restored.entries
+        elif off:
+            cut_log(self._directory, target, self._synced, random.Random(f"{self.host} {self._number} {self._seed}"))
         else:
-            copy_disk(kept.directory, target)
-        if off:
-            copy_key(self._directory, target)
+            copy_disk(self._directory, target)
         named_keys = self.named_keys
         if self.worktree is not None:
             self.worktree.abandon()
             self.mount.detach()
             self._keep_tree(target, off=off, restored=restored is not None)
-        self._directory, self.entries = target, dict(kept.entries)
+        self._directory, self.entries = target, dict(entries)
         if restored is not None:
             self.forgotten |= named_keys - self.named_keys
         self._boundaries.disarm()
