@@ -85,7 +85,8 @@ CREATE INDEX tree_content ON tree (content) WHERE content NOT NULL;
 CREATE TABLE tree_facts (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 -- The writes that have become complete since the worktree was last looked at.
 CREATE TABLE tree_completed (entry BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TRIGGER tree_completes AFTER DELETE ON waiting BEGIN INSERT OR IGNORE INTO tree_completed VALUES (OLD.entry); END;
+CREATE TRIGGER tree_completes AFTER DELETE ON waiting
+BEGIN INSERT OR IGNORE INTO tree_completed VALUES (OLD.entry); END;
 
 -- Whole entries that wait for one that was lost to damage: the hash of a parent, or the fingerprint of a key.
 CREATE TABLE detached (hash BLOB PRIMARY KEY, needs BLOB NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;

@@ -876,6 +876,10 @@ class Replica:
             self._lock.let_others()
         return found
 
+    def write_at(self, entry: EntryHash) -> EntryHash | None:
+        """The write whose content a path has at an entry; `None` where it is no file, or that is not known."""
+        return self._source(entry)
+
     def names_ever(self, path: Path) -> list[bytes]:
         """The names that entries ever gave to something in a directory."""
         with self._lock:

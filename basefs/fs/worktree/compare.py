@@ -9,7 +9,14 @@ from basefs.fs.worktree.scratch import ScratchNames
 from basefs.view.states import Kind
 
 #: A socket is of use to the processes of one machine alone: it stays there.
-_KINDS = {stat.S_IFREG: Kind.FILE, stat.S_IFDIR: Kind.DIRECTORY, stat.S_IFLNK: Kind.SYMLINK}
+_KINDS = {
+    stat.S_IFREG: Kind.FILE,
+    stat.S_IFDIR: Kind.DIRECTORY,
+    stat.S_IFLNK: Kind.SYMLINK,
+    stat.S_IFIFO: Kind.FIFO,
+    stat.S_IFCHR: Kind.CHARACTER,
+    stat.S_IFBLK: Kind.BLOCK,
+}
 
 
 def kind_of(found: Found | None) -> Kind:

@@ -13,12 +13,11 @@ from functools import lru_cache
 
 from basefs.path import Path
 
-#: libfuse renames an open file that is unlinked to such a name, in order to keep it readable
-#: (libfuse, include/fuse.h, `hard_remove`).  The file is gone for everybody else.
-HIDDEN_PREFIX = b".fuse_hidden"
-
-#: vim's test whether it may write, its swap files, backups, GLib's and Emacs' temporary and lock files.
-_SCRATCH = re.compile(rb"4913|.*\.sw[a-px]|.*~|\.goutputstream-.*|\.#.*|\.fuse_hidden.*", re.DOTALL)
+#: vim's test whether it may write, its swap files, backups, GLib's temporary files, lock and autosave files of Emacs,
+#: the temporary files and backups of JetBrains, and what libfuse calls an open file that was removed.
+_SCRATCH = re.compile(
+    rb"4913|.*\.sw[a-px]|.*~|\.goutputstream-.*|\.#.*|#.*#|.*___jb_(?:tmp|old)___|\.fuse_hidden.*", re.DOTALL
+)
 #: rsync's, sed's, dpkg's, ansible's and mkstemp's temporary files, and what people and scripts call theirs.
 _TEMPORARY = re.compile(
     rb"\..+\.[A-Za-z0-9]{6}|sed[A-Za-z0-9]{6}|\.ansible_tmp.*|tmp[a-z0-9_]{8}"
