@@ -99,7 +99,7 @@ def _stamped(top: pathlib.Path, versions: Sequence[Version]) -> Iterator[None]:
 
 def recover(home: pathlib.Path, versions: Sequence[Version]) -> Recovered:
     """Start a filesystem on what a cut has left in a directory, and let it publish; `versions`: of before the cut."""
-    machine = Machine(boot=lambda: "after the cut")
+    machine = Machine(boot=lambda: b"after the cut")
     replica = Replica(home, [ROOT_KEY])
     published = _published(replica)
     tree = home / "tree"

@@ -47,8 +47,7 @@ _CALLS = {
     *(os.link, os.symlink, os.mkdir, os.rename, os.replace, os.unlink, os.rmdir, os.fsync, os.fdatasync),
 }
 _STATEMENTS = {"execute", "executemany", "executescript"}
-#: Seconds between two attempts to bring what could not be brought, and nanoseconds since 1970 at which a run begins.
-_RETRY = 1.0
+#: Nanoseconds since 1970 at which a run begins.
 _BIRTH = 1_000_000_100 * 10**9
 _SCRATCH = ScratchNames()
 NOTHING = Flags(0)
@@ -350,7 +349,7 @@ class Worktree:
         self._woken = asyncio.Event()
         self._is_closed = False
         self._tasks: list[asyncio.Task[None]] = []
-        machine = Machine(loop.time, self._later, lambda: False, lambda: boot)
+        machine = Machine(loop.time, self._later, lambda: False, lambda: boot.encode())
         owners = Owners(os.getuid(), os.getgid(), keep=False)
         self.filesystem = boundaries.run(lambda: Filesystem(replica, owners, config.QUIET_SECONDS, machine=machine))
         try:
@@ -362,7 +361,6 @@ class Worktree:
 
     def _begin(self) -> None:
         self._mount.attach(self.filesystem, self._woken.set)
-        self.filesystem.catch_up()
 
     def start(self, die: Callable[[], object]) -> None:
         """Do what a daemon does all the time; `die` is called where the process ends in the middle of that."""
@@ -377,25 +375,19 @@ class Worktree:
 
     async def _reconcile(self) -> None:
         while True:
-            await is_set_within(self._woken, _RETRY)
             self._woken.clear()
-            await asyncio.sleep(self._process.rng.choice((0.001, 0.02, config.QUIET_SECONDS)))
-            await asyncio.to_thread(self._guarded, self._attempt)
+            left = await asyncio.to_thread(self._attempt)
+            await is_set_within(self._woken, left)
 
-    def _attempt(self) -> None:
-        self._mount.keep_time()
-        self.filesystem.settle()
-        self.filesystem.publish(patient=True)
-        self.filesystem.settle()
-
-    def _guarded(self, call: Callable[[], object]) -> None:
-        if self._is_closed:
-            return
-        try:
-            self._boundaries.run(call)
-        except Killed:
-            self._is_closed = True
-            self._die()
+    def _attempt(self) -> float:
+        if not self._is_closed:
+            self._mount.keep_time()
+            try:
+                return self._boundaries.run(self.filesystem.attempt)
+            except Killed:
+                self._is_closed = True
+                self._die()
+        return float("inf")
 
     def leave(self) -> None:
         """End as a daemon ends."""
@@ -404,9 +396,8 @@ class Worktree:
             self.filesystem.close()
 
     def abandon(self) -> None:
-        """The process was killed."""
-        if not self._is_closed or self._tasks:
-            self._is_closed = True
-            for task in self._tasks:
-                task.cancel()
-            self._tasks = []
+        """The process was killed, perhaps in the middle of an attempt."""
+        self._is_closed = True
+        for task in self._tasks:
+            self._loop.call_soon(task.cancel)
+        self._tasks = []

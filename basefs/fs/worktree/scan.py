@@ -7,12 +7,12 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from pathlib import Path as FilePath
 
 from basefs.errors import BaseFSError
 from basefs.fs.disk import Disk, Found
 from basefs.fs.worktree.compare import kind_of
 from basefs.fs.worktree.index import Index, Row, below, shown, tips_of, to_path
+from basefs.fs.worktree.machine import Machine
 from basefs.fs.worktree.pending import Pending
 from basefs.fs.worktree.publisher import Publisher
 from basefs.fs.worktree.scratch import ScratchNames
@@ -23,8 +23,6 @@ from basefs.replica.replica import Replica
 from basefs.view.states import Kind
 
 log = logging.getLogger(__name__)
-
-_BOOT = FilePath("/proc/sys/kernel/random/boot_id")
 
 
 def differences(
@@ -83,10 +81,17 @@ class Scanner:
     """Finds what was changed while nobody looked, and what a killed process has left half done."""
 
     def __init__(
-        self, replica: Replica, disk: Disk, index: Index, scratch: ScratchNames, pending: Pending, publisher: Publisher
+        self,
+        replica: Replica,
+        disk: Disk,
+        index: Index,
+        scratch: ScratchNames,
+        pending: Pending,
+        publisher: Publisher,
+        machine: Machine,
     ) -> None:
         self._replica, self._disk, self._index, self._scratch = replica, disk, index, scratch
-        self._pending, self._publisher = pending, publisher
+        self._pending, self._publisher, self._machine = pending, publisher, machine
 
     def scan(self) -> int:
         """Compare all names; returns how many differ."""
@@ -106,7 +111,7 @@ class Scanner:
 
     def _had_power_cut(self) -> bool:
         """Whether the machine has started anew since this was last asked, and may have lost what was written before."""
-        boot = _BOOT.read_bytes().strip()
+        boot = self._machine.boot()
         before = self._replica.rows(lambda rows: rows.fact("boot"))
         if before == boot:
             return False
