@@ -349,7 +349,7 @@ class Worktree:
         self._woken = asyncio.Event()
         self._is_closed = False
         self._tasks: list[asyncio.Task[None]] = []
-        machine = Machine(loop.time, self._later, lambda: False, lambda: boot.encode())
+        machine = Machine(loop.time, self._later, lambda: False, boot=lambda: boot.encode())
         owners = Owners(os.getuid(), os.getgid(), keep=False)
         self.filesystem = boundaries.run(lambda: Filesystem(replica, owners, config.QUIET_SECONDS, machine=machine))
         try:

@@ -38,12 +38,14 @@ class Machine:
         steady: seconds of any clock that never jumps.
         later: calls something after so many seconds, in a thread that holds no lock.
         is_busy: whether it has had much more to do than it has cores, for a minute or so.
+        passes: called between two steps of which a kill may leave the first alone.
         boot: which of its starts this is: what was written before may be lost since then.
     """
 
     steady: Callable[[], float] = time.monotonic
     later: Callable[[float, Callable[[], object]], object] = _later
     is_busy: Callable[[], bool] = _is_busy
+    passes: Callable[[], None] = lambda: None
     boot: Callable[[], bytes] = _boot
 
 
