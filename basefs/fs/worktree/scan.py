@@ -127,7 +127,8 @@ class Scanner:
     def _recover(self, path: bytes, row: Row, found: Found | None) -> Row | None:
         """The row of a path to which something was being brought: it has come, or the disk is as before, or neither.
 
-        In any case the receiver looks at it again.
+        In any case the receiver looks at it again, also where this process is killed before it does: what was being
+        brought stays noted.
         """
         self._pending.add([path])
         coming, row = row.coming, row._replace(coming=None)
@@ -135,13 +136,13 @@ class Scanner:
             return row
         if found is None:
             # It was removed for what comes; if somebody here has removed it, that is not told from it.
-            self._index.put(path, None)
+            self._index.put(path, Row(coming=coming))
             return None
         assert coming is not None
         brought = self._brought(path, row, found, coming)
         if brought is None:
             return row
-        self._index.put(path, brought)
+        self._index.put(path, brought._replace(coming=coming))
         return brought
 
     def _brought(self, path: bytes, row: Row, found: Found, coming: tuple[EntryHash, ...]) -> Row | None:
@@ -215,7 +216,7 @@ class Scanner:
                 return False
         log.warning("%s comes back from the log: a power cut has taken what was written", name)
         # What is there is nobody's work: the receiver replaces it.
-        nothing = row._replace(tips=(), state=row.state._replace(content=None), digest=b"", found=found)
-        self._index.put(path, None if found is None else nothing)
+        nothing = row._replace(tips=(), state=row.state._replace(content=None), digest=b"", found=found, coming=row.tips)
+        self._index.put(path, Row(coming=row.tips) if found is None else nothing)
         self._pending.add([path])
         return True
