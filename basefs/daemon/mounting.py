@@ -18,11 +18,13 @@ from pathlib import Path
 
 import basefs.fs.server
 from basefs.daemon.config import Home
-from basefs.daemon.mounts import clear_dead, connect, mounts, socket_of
+from basefs.daemon.mounts import clear_dead, is_dead, mounts, socket_of
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, MountFailed
 from basefs.fs.channel import Changed, MountServer
 from basefs.fs.filesystem import Filesystem
+from basefs.replica.bootstrap import CLUSTER_FILE
+from basefs.view.invitations import READERS
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,17 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 10.0
 #: Seconds between two attempts to bring a mount back, and how often that is tried in a row.
 REVIVE_SECONDS, REVIVE_ATTEMPTS = 1.0, 30
+
+
+def _connect(home: Home, name: str) -> socket.socket | None:
+    """Connect to the mount server of a filesystem, as its only daemon; `None` where none runs."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(socket_of(home, name)))
+    except OSError:
+        connection.close()
+        return None
+    return connection
 
 
 def server_command(home: Home, options: DaemonOptions) -> list[str]:
@@ -49,6 +62,7 @@ def server_command(home: Home, options: DaemonOptions) -> list[str]:
         f"--options={text}",
         f"--uid={options.uid}",
         f"--gid={options.gid}",
+        *(f"--hide={os.fsdecode(name)}" for name in (CLUSTER_FILE, READERS[0])),
         *(["--keep-owners"] if options.keep_owners else []),
         *(["--read-only"] if read_only else []),
         *([] if options.inotify else ["--no-events"]),
@@ -66,16 +80,15 @@ class Mounting:
         self._ending = threading.Event()
         self._ended = threading.Event()
 
-    def begin(self, on_waiting: Callable[[], None]) -> None:
+    def begin(self) -> None:
         """Attach to the server that runs, or start one; with `--serve-only`, wait for one.
 
-        `on_waiting`: called where it waits.  Raises `MountFailed`, also where it is told to end meanwhile.
+        Raises `MountFailed`, also where it is told to end meanwhile.
         """
-        connection = connect(self._home, self._options.name)
+        connection = _connect(self._home, self._options.name)
         if connection is None and self._options.serve_only:
-            on_waiting()
             while connection is None and not self._ending.wait(0.05):
-                connection = connect(self._home, self._options.name)
+                connection = _connect(self._home, self._options.name)
             if connection is None:
                 raise MountFailed(f"{self._options.name} was stopped before it was mounted")
         if connection is None:
@@ -151,7 +164,7 @@ class Mounting:
             raise MountFailed(reason)
         # Whoever ends first: a process that is not waited for would stay in the table of processes.
         threading.Thread(target=process.wait, name="mount-server", daemon=True).start()
-        connection = connect(self._home, self._options.name)
+        connection = _connect(self._home, self._options.name)
         if connection is None:
             raise MountFailed(f"the mount server of {self._options.name} does not listen")
         return connection
@@ -162,8 +175,10 @@ class Mounting:
             if self._ending.is_set():
                 break
             try:
+                connection = _connect(self._home, self._options.name)
                 # The service manager starts its own again.
-                connection = connect(self._home, self._options.name) if self._options.serve_only else self._start()
+                if connection is None and not self._options.serve_only:
+                    connection = self._start()
                 if connection is not None:
                     self._attach(connection)
                     return
@@ -173,22 +188,23 @@ class Mounting:
         self._on_end()
 
 
+def is_served(home: Home, name: str) -> bool:
+    """Whether a mount server of this filesystem runs, which a daemon attaches to."""
+    served = any(mount.name == name and not is_dead(mount.point) for mount in mounts())
+    return served and socket_of(home, name).is_socket()
+
+
 def check_attachable(home: Home, name: str, mountpoint: Path) -> bool:
     """Whether a mount server of this filesystem serves this mount point already.
 
     Raises `MountFailed` where it serves another one.
     """
-    connection = connect(home, name)
-    if connection is None:
+    if not is_served(home, name):
         return False
-    connection.close()
     served = [mount.point for mount in mounts() if mount.name == name]
     if mountpoint in served:
         return True
-    where = served[-1] if served else "elsewhere"
-    raise MountFailed(
-        f"{name} is mounted on {where} still: mount it there, or unmount it first: 'basefs unmount {name}'"
-    )
+    raise MountFailed(f"{name} is mounted on {served[-1]} still: mount it there, or 'basefs unmount {name}' first")
 
 
 def serve_mount(home: Home, options: DaemonOptions) -> None:

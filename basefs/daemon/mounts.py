@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -77,29 +76,13 @@ def is_own(home: Home, mount: Mount) -> bool:
     facts = RunFile(home, mount.name).read()
     if facts is None or facts[1] != mount.point:
         return False
-    # A home that was copied while its filesystem was mounted says the same as the first one.
-    if is_held(home.directory(mount.name)) or is_dead(mount.point):
-        return True
-    server = connect(home, mount.name)
-    if server is not None:
-        server.close()
-    return server is not None
+    # A home that was copied while its filesystem was mounted says the same as the first one, and has no socket.
+    return is_held(home.directory(mount.name)) or is_dead(mount.point) or socket_of(home, mount.name).is_socket()
 
 
 def socket_of(home: Home, name: str) -> Path:
     """Where the mount server of a filesystem listens."""
     return home.run_directory() / f"{name}.mount.sock"
-
-
-def connect(home: Home, name: str) -> socket.socket | None:
-    """A connection to the mount server of a filesystem; `None` where none runs."""
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(str(socket_of(home, name)))
-    except OSError:
-        connection.close()
-        return None
-    return connection
 
 
 def is_dead(point: Path) -> bool:

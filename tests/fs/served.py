@@ -15,14 +15,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from basefs.daemon.config import QUIET_SECONDS
-from basefs.daemon.main import SWITCH_INTERVAL
-from basefs.fs.filesystem import Filesystem
 from basefs.fs.fuse.binding import caller, serve, unmount
 from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.fuse.operations import Operations
 from basefs.fs.owners import Owners
+
+from basefs.daemon.config import QUIET_SECONDS
+from basefs.daemon.main import SWITCH_INTERVAL
+from basefs.fs.filesystem import Filesystem
 from basefs.path import Path
 from basefs.replica.replica import Applied
 from basefs.view.states import Kind, State

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from basefs.fs.publish.plan import MAX_STEPS
+from basefs.fs.staging.scratch import ScratchNames
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from basefs.fs.publish.plan import MAX_STEPS
-from basefs.fs.staging.scratch import ScratchNames
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.fs.twin import Directory, Place, Program, Tree, Unmounted

@@ -20,7 +20,7 @@ from basefs.log.entries import (
     check_fields,
     encoded_of,
 )
-from basefs.log.extensions import MAX_EXTENSIONS, MAX_TIME, MIN_TIME, NO_EXTENSIONS, Extensions, Quota
+from basefs.log.extensions import MAX_EXTENSIONS, MAX_TIME, MIN_TIME, NO_EXTENSIONS, Extensions
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
 
@@ -84,9 +84,8 @@ NAMES = st.binary(min_size=1, max_size=MAX_NAME).filter(
     lambda name: b"/" not in name and b"\x00" not in name and name not in (b".", b"..")
 )
 TIMES = st.integers(MIN_TIME, MAX_TIME)
-LIMITS = st.integers(0, 2**64 - 1)
 #: Numbers of extensions that this version ignores.
-UNKNOWN = st.integers(2, 127).map(lambda half: 2 * half + 1)
+UNKNOWN = st.integers(1, 127).map(lambda half: 2 * half + 1)
 
 
 @st.composite
@@ -106,7 +105,6 @@ def entries(draw: st.DrawFn) -> Entry:
     extensions = Extensions(
         size,
         mtime=draw(st.none() | TIMES),
-        quota=draw(st.none() | st.builds(Quota, LIMITS, LIMITS)) if action is Action.GRANT else None,
         unknown=tuple(sorted(draw(st.dictionaries(UNKNOWN, st.binary(max_size=20), max_size=3)).items())),
         is_moved=action is Action.LINK and draw(st.booleans()),
     )
@@ -188,7 +186,6 @@ AT_THE_LIMIT = [
     make(made=MAX_TIME),
     make(extensions=Extensions(size=7, mtime=MIN_TIME)),
     make(extensions=Extensions(size=7, mtime=MAX_TIME)),
-    make(Action.GRANT, extensions=Extensions(quota=Quota(0, 2**64 - 1))),
     make(Action.MKDIR, name=b"/", extensions=Extensions(is_open=True)),
     make(Action.DELETE, extensions=Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))),
     make(Action.NODE, content=b"\x02"),
@@ -247,8 +244,6 @@ BEYOND = {
     "size without blocks": raw(content=b"\x00"),
     "blocks without size": raw(extensions=b""),
     "time of seven bytes": raw(extensions=b"\x01\x07" + bytes(7) + b"\x02\x01\x07"),
-    "quota of a write": raw(extensions=b"\x02\x01\x07\x03\x10" + bytes(16)),
-    "quota cut off": raw(Action.GRANT, content=b"\x20" + b"k" * 32, extensions=b"\x03\x0f" + bytes(15)),
     "open directory": raw(Action.MKDIR, content=b"\x00", extensions=b"\x04\x00"),
     "open mode of the root": raw(Action.MODE, name=b"\x01/", content=b"\x02\x01\xff", extensions=b"\x04\x00"),
     "open with a value": raw(Action.MKDIR, name=b"\x01/", content=b"\x00", extensions=b"\x04\x01\x01"),

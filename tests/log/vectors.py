@@ -10,7 +10,7 @@ import json
 
 from basefs.log import blocks, codecs
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, Recovery, RecoveryKeys
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Recovery, RecoveryKeys
 from basefs.log.hashes import HASH_SIZE, BlockHash, sha224
 from basefs.log.keys import SigningKey
 from basefs.log.recovery import message
@@ -68,9 +68,8 @@ def entries() -> dict[str, Entry]:
     add("block device", "mkdir", Action.NODE, b"disk", b"\x04" + (8).to_bytes(4, "big") + (1).to_bytes(4, "big"))
     add("xattr", "mode special", Action.XATTR, b"motd", b"\x01\x0cuser.comment" + b"greeting")
     add("xattr removed", "xattr", Action.XATTR, b"motd", b"\x00\x0cuser.comment")
-    quota = Extensions(quota=Quota(10**9, 2**64 - 1))
-    add("grant quota", "revoke", Action.GRANT, "clé".encode(), other.public, quota)
-    add("admit", "grant quota", Action.ADMIT, b"reader", other.public)
+    add("grant again", "revoke", Action.GRANT, "clé".encode(), other.public)
+    add("admit", "grant again", Action.ADMIT, b"reader", other.public)
     add("annotation 64", "mode", Action(64), b"", b"of a later version")
     add("extension 255", "mkdir", Action.MKDIR, b"later", extensions=Extensions(unknown=((255, b"ignored"),)))
     nonce, is_open = bytes(range(HASH_SIZE)), Extensions(is_open=True)

@@ -84,12 +84,6 @@ class Serf:
         self._tags = {TAG_FS: identity.hex(), TAG_SYNC: str(PORT)}
         self.failed: set[str] = set()
 
-    #: Nobody asks to write.
-    requested_key = ""
-
-    def asks(self) -> list[object]:
-        return []
-
     @property
     def expected(self) -> list[Peer]:
         return [Peer(each.name, each.addr, 2, PORT, each.status) for each in self.members() if each.name != self._host]

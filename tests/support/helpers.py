@@ -162,7 +162,6 @@ class Shown:
     owner: tuple[bytes, bytes] | None
     size: int
     content: bytes
-    links: int
     entry: EntryHash
     mtime: int
     keys: tuple[tuple[str, int], ...]
@@ -192,7 +191,6 @@ def tree_of(replica: Replica) -> dict[Path, Shown]:
             attributes.owner,
             attributes.size,
             b"" if is_directory else replica.read(names),
-            attributes.links,
             attributes.entry,
             # A directory's time also follows the changes that this node saw happen in it.
             0 if is_directory else attributes.mtime,

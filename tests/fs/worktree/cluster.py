@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from basefs.fs.channel import Flags
 from basefs.fs.worktree.machine import THIS_MACHINE
+from basefs.log.entries import Entry
 from tests.fs.worktree.local import Local, exchange
 from tests.support.helpers import ALICE, BOB, ROOT_KEY
 
@@ -86,7 +87,8 @@ class Cluster:
         elif what == "link":
             local.link(one, other)
         elif what == "symlink":
-            local.symlink(other, one)
+            # To nothing: an application that follows it must not leave the tree.
+            local.symlink(f"nowhere{other.replace('/', '-')}/x", one)
         elif what == "chmod":
             bits = stat.S_IMODE(local.at(one).lstat().st_mode) ^ 0o044
             if not local.at(one).is_symlink():
@@ -162,22 +164,23 @@ class Cluster:
                 path: what for path, what in local.disk().items() if not any(name.endswith(b".swp") for name in path)
             }
             left = {path for path in disk.keys() - first.keys() if disk[path][0] == "directory"}
-            assert {path: what for path, what in disk.items() if path not in left} == first
+            here = {path: what for path, what in disk.items() if path not in left}
+            assert here == first, sorted(dict(here.items() ^ first.items()))
             assert all(self._is_left(local, path) for path in left)
         shown = {content for kind, _, content in first.values() if kind == "file"}
-        listed = self._conflicts()
-        assert self.saved - self.ended <= shown | listed
+        listed = self._listed()
+        lost = self.saved - self.ended - shown - listed
+        assert not lost, lost
 
     def _is_left(self, local: Local, path: tuple[bytes, ...]) -> bool:
         where = os.path.join(os.fsencode(local.tree), *path)
         return any(name.endswith(b".swp") for _, _, names in os.walk(where) for name in names)
 
-    def _conflicts(self) -> set[bytes]:
+    def _listed(self) -> set[bytes]:
+        """The contents of what has lost, or is in a directory that has."""
         replica = self.nodes[0].replica
-        found = set()
+        found: set[bytes] = set()
         for path in replica.forked_paths():
-            survey = replica.survey(path)
-            for placed in survey.entries:
-                content = replica.content_at(placed.entry.hash)
-                found.add(content)
+            if replica.survey(path).conflicts():
+                found.update(replica.content_at(Entry.decode(entry).hash) for entry in replica.walk(path))
         return found
