@@ -249,7 +249,6 @@ class Path:
     def branch(self, entry: Entry) -> Branch | None:
         """Where the branch that an entry begins ends; `None` if it has no complete, effective entry."""
         keys = self.keys_at(entry)
-            return None
         own = Depths()
         if entry.fingerprint in keys:
             own[entry.fingerprint] = keys[entry.fingerprint]
