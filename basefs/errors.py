@@ -11,7 +11,6 @@
     |   |-- InvalidName
     |   |-- NameTooLong
     |   |-- PermissionDenied      no key of this node may write there
-    |   |-- QuotaExceeded         the change does not fit into the quotas of this node's keys there
     |   |-- NotPermitted          the operation is not for this user or kind of path
     |   |-- TooManyLinks
     |   |-- NoData                there is no extended attribute of that name
@@ -99,10 +98,6 @@ class NameTooLong(PathError):
 
 class PermissionDenied(PathError):
     """No key of this node is granted on the path or above it."""
-
-
-class QuotaExceeded(PathError):
-    """A change does not fit into the quotas of the keys of this node that may write there."""
 
 
 class NotPermitted(PathError):

@@ -20,7 +20,7 @@ from pathlib import Path
 from basefs.log import codecs
 from basefs.log.blocks import Block, Encoded
 from basefs.log.entries import FIRST_ANNOTATION, ROOT_NAME, Action, Entry
-from basefs.log.extensions import NO_LIMIT, Extensions, Quota
+from basefs.log.extensions import Extensions
 from basefs.log.hashes import HASH_SIZE, BlockHash, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
@@ -29,7 +29,7 @@ from basefs.view.draft import Draft
 from eval.benchmark import Benchmark
 from eval.rows import Row
 
-ROOT, ALICE, MALLORY, BOB, CAROL = (SigningKey.from_seed(bytes((number,)) * 32) for number in range(5))
+ROOT, ALICE, MALLORY, BOB = (SigningKey.from_seed(bytes((number,)) * 32) for number in range(4))
 #: A file of another directory, and one below the directory of the key holder.
 ELSEWHERE, BESIDE = (b"hot.conf",), (b"web", b"conf")
 
@@ -303,50 +303,6 @@ def _again(victim: Victim, count: int) -> list[Entry]:
     return found
 
 
-def _limited(victim: Victim, quota: Quota) -> Entry:
-    """The grant of a key with a quota."""
-    return ROOT.sign(victim.web, 1, Action.GRANT, b"carol", CAROL.public, Extensions(quota=quota))
-
-
-def _over_quota(victim: Victim, count: int) -> list[Entry]:
-    """Files of a key over its quota, each signed before those that came before it."""
-    grant = _limited(victim, Quota(NO_LIMIT, count // 2))
-    return [grant, *(CAROL.sign(victim.web, -number, Action.WRITE, b"q%d" % number) for number in range(count))]
-
-
-def _limited_reverts(victim: Victim, count: int) -> list[Entry]:
-    """The same reverts, by a key over its quota."""
-    grant = _limited(victim, Quota(NO_LIMIT, count // 2))
-    return [grant, *_reverts(victim, count, CAROL)]
-
-
-def _limited_below(victim: Victim, count: int) -> list[Entry]:
-    """Files of a key with a quota in a directory of a revoked key."""
-    grant, top = _limited(victim, Quota(NO_LIMIT, NO_LIMIT)), MALLORY.sign(victim.web, 1, Action.MKDIR, b"t")
-    return [grant, top, *(CAROL.sign(top.hash, 1, Action.WRITE, b"%d" % number) for number in range(count))]
-
-
-def _limited_links(victim: Victim, count: int) -> list[Entry]:
-    """Hard links of a key with a quota to a file of a revoked key, each of whose entries one of them names."""
-    grant = _limited(victim, Quota(NO_LIMIT, NO_LIMIT))
-    steps = [(Action.WRITE, b"m", b""), *[(Action.ACK, b"m", b"")] * (count // 2 - 1)]
-    named = _chain(MALLORY, victim.web, steps)
-    links = [CAROL.sign(victim.web, 1, Action.LINK, b"l%d" % number, one.hash) for number, one in enumerate(named)]
-    return [grant, *links, *named]
-
-
-def _quotas(victim: Victim, count: int) -> list[Entry]:
-    """Versions of a file, each with a grant of another quota behind it, all of which were signed after the next one."""
-    found = [_limited(victim, Quota(NO_LIMIT, 1))]
-    parent = victim.web
-    for number in range(count // 2):
-        write = CAROL.sign(parent, -number, Action.WRITE, b"q")
-        quota = Extensions(quota=Quota(NO_LIMIT, count + number))
-        found += [write, ROOT.sign(write.hash, 1, Action.GRANT, b"carol", CAROL.public, quota)]
-        parent = write.hash
-    return found
-
-
 #: What a key holder can hang on its directory: about as many entries as it is asked for.
 def _deltas(victim: Victim, count: int) -> list[Entry]:
     """Versions that build on a content that nobody has, each by way of the one before."""
@@ -399,11 +355,6 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "versions with a grant each": _versions_with_grants,
     "grants and revokes in turn": _in_turn,
     "a directory made again": _again,
-    "files over a quota": _over_quota,
-    "reverts over a quota": _limited_reverts,
-    "versions with a quota each": _quotas,
-    "files within a quota in a directory of a revoked key": _limited_below,
-    "links within a quota to a file of a revoked key": _limited_links,
 }
 
 

@@ -21,7 +21,7 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import LEAVE_PATIENCE, exclusive, only_agent
 from basefs.daemon.loop import EventLoopServices
-from basefs.daemon.mounting import Mounting
+from basefs.daemon.mounting import Mounting, is_served
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import DaemonError
@@ -67,6 +67,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
             Owners(options.uid, options.gid, keep=options.keep_owners),
             options.settings.quiet_window,
             ScratchNames(options.settings.never_publish),
+            mounted=options.mountpoint is not None and is_served(home, options.name),
         )
         stop = threading.Event()
         services = EventLoopServices(home, options, replica, filesystem, stop.set, manager)
@@ -84,11 +85,11 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         log.info("BaseFS %s serves %s at %s", __version__, options.name, options.mountpoint or "no mountpoint")
         # Behind the run file: on a nearly full disk, an attempt to publish takes all room for a moment, and that file
         # would not fit.
-        filesystem.start()
         if mounting is not None:
             # The service manager ends the server that it runs.
             stack.callback(mounting.end, unmount=not options.serve_only)
-            mounting.begin(manager.ready)
+            mounting.begin()
+        filesystem.start()
         on_ready()
         manager.ready()
         stop.wait()

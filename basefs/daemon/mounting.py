@@ -23,6 +23,8 @@ from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, MountFailed
 from basefs.fs.channel import Changed, MountServer
 from basefs.fs.filesystem import Filesystem
+from basefs.replica.bootstrap import CLUSTER_FILE
+from basefs.view.invitations import READERS
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ def server_command(home: Home, options: DaemonOptions) -> list[str]:
         f"--options={text}",
         f"--uid={options.uid}",
         f"--gid={options.gid}",
+        *(f"--hide={os.fsdecode(name)}" for name in (CLUSTER_FILE, READERS[0])),
         *(["--keep-owners"] if options.keep_owners else []),
         *(["--read-only"] if read_only else []),
         *([] if options.inotify else ["--no-events"]),
@@ -77,14 +80,13 @@ class Mounting:
         self._ending = threading.Event()
         self._ended = threading.Event()
 
-    def begin(self, on_waiting: Callable[[], None]) -> None:
+    def begin(self) -> None:
         """Attach to the server that runs, or start one; with `--serve-only`, wait for one.
 
-        `on_waiting`: called where it waits.  Raises `MountFailed`, also where it is told to end meanwhile.
+        Raises `MountFailed`, also where it is told to end meanwhile.
         """
         connection = _connect(self._home, self._options.name)
         if connection is None and self._options.serve_only:
-            on_waiting()
             while connection is None and not self._ending.wait(0.05):
                 connection = _connect(self._home, self._options.name)
             if connection is None:
@@ -186,16 +188,22 @@ class Mounting:
         self._on_end()
 
 
+def is_served(home: Home, name: str) -> bool:
+    """Whether a mount server of this filesystem runs, which a daemon attaches to."""
+    served = any(mount.name == name and not is_dead(mount.point) for mount in mounts())
+    return served and socket_of(home, name).is_socket()
+
+
 def check_attachable(home: Home, name: str, mountpoint: Path) -> bool:
-    """Whether a mount server of this filesystem serves this mount point, for a daemon that starts.
+    """Whether a mount server of this filesystem serves this mount point already.
 
     Raises `MountFailed` where it serves another one.
     """
-    if not socket_of(home, name).is_socket():
+    if not is_served(home, name):
         return False
-    served = [mount.point for mount in mounts() if mount.name == name and not is_dead(mount.point)]
-    if not served or mountpoint in served:
-        return bool(served)
+    served = [mount.point for mount in mounts() if mount.name == name]
+    if mountpoint in served:
+        return True
     raise MountFailed(f"{name} is mounted on {served[-1]} still: mount it there, or 'basefs unmount {name}' first")
 
 

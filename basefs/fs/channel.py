@@ -36,6 +36,8 @@ SEND_SECONDS = 10
 BATCH_SECONDS = 0.003
 #: Changed paths that wait for a daemon that does not read; then it is disconnected, and a new one scans.
 MOST_WAITING = 200_000
+#: Changed paths that are remembered after a daemon has taken them.
+MOST_REMEMBERED = 10_000
 
 
 class Flags(IntFlag):
@@ -49,6 +51,9 @@ class Flags(IntFlag):
     TIMED = 4
     #: Somebody has begun to write to this inode; until `CLOSED` it is not to be published.
     WRITING = 8
+
+
+NO_FLAGS = Flags(0)
 
 
 class Changed(NamedTuple):
@@ -243,8 +248,9 @@ class DaemonLink:
         self._questions: list[Sequence[Any]] = []
         self._seq = 0
         self._waiting: dict[bytes, tuple[int, Flags]] = {}
-        #: The number of the last change of each path that the daemon may not have taken yet.
+        #: The number of the last change of each path that has changed after the change number `_floor`.
         self._last: dict[bytes, int] = {}
+        self._floor = 0
         self._asked: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._last_asked = 0
 
@@ -265,7 +271,7 @@ class DaemonLink:
         self._listener.close()
         self._path.unlink(missing_ok=True)
 
-    def changed(self, path: bytes, inode: int, flags: Flags = Flags(0)) -> None:  # noqa: B008
+    def changed(self, path: bytes, inode: int, flags: Flags = NO_FLAGS) -> None:
         """Report a change."""
         with self._lock:
             self._seq += 1
@@ -275,7 +281,7 @@ class DaemonLink:
             before = self._waiting.pop(path, None)
             if before is not None:
                 # Of these two the last one counts.
-                ended = Flags.WRITING if flags & Flags.CLOSED else Flags.CLOSED if flags & Flags.WRITING else Flags(0)
+                ended = Flags.WRITING if flags & Flags.CLOSED else Flags.CLOSED if flags & Flags.WRITING else NO_FLAGS
                 flags |= before[1] & ~ended
             elif not self._waiting:
                 self._woken.notify()
@@ -284,7 +290,7 @@ class DaemonLink:
     def changed_after(self, path: bytes, seen: int) -> bool:
         """Whether a path changed after the change number `seen`."""
         with self._lock:
-            return self._last.get(path, 0) > seen
+            return seen < self._floor or self._last.get(path, 0) > seen
 
     def attribute(self, path: bytes, name: bytes) -> bytes | None:
         """The daemon's value of a virtual attribute; `None` if there is none, or no answer in time."""
@@ -315,6 +321,7 @@ class DaemonLink:
         with self._lock:
             before, self._lines = self._lines, lines
             self._waiting, self._last, self._questions = {}, {}, []
+            self._floor = self._seq
             hello = self._orders.hello(self._seq)
             with contextlib.suppress(OSError):
                 # Before any change is reported: that needs the lock.
@@ -354,7 +361,10 @@ class DaemonLink:
             self._orders.room(rest[0])
         elif kind == "seen":
             with self._lock:
-                self._last = {path: seq for path, seq in self._last.items() if seq > rest[0]}
+                # Jobs that were decided before may be on their way, so not at once.
+                if len(self._last) > MOST_REMEMBERED:
+                    self._floor = rest[0]
+                    self._last = {path: seq for path, seq in self._last.items() if seq > rest[0]}
         elif kind == "attribute":
             with self._lock:
                 asked = self._asked.get(rest[0])
@@ -420,14 +430,16 @@ class _Lines:
         except (OSError, ValueError):
             line = b""
         if not line.endswith(b"\n"):
+            self._file.close()
+            self._connection.close()
             raise StopIteration
         message = json.loads(line)
         return list(message)
 
     def close(self) -> None:
+        """Disconnect; who reads closes the socket."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
 
 
 def _read_hello(lines: _Lines) -> Hello:

@@ -95,6 +95,8 @@ _ACTIONS = {int(action): action for action in (*Action, *map(Action, range(FIRST
 CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK, Action.NODE})
 #: Actions about the keys of a path.
 KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE, Action.ADMIT})
+#: Actions whose content is the hash of another entry.
+NAMING_ACTIONS = frozenset({Action.LINK, Action.REVERT})
 _STATE_ACTIONS = frozenset(Action) - KEY_ACTIONS
 #: Actions behind which a path is the file or directory, with the content, that it was before.
 KEEPING_ACTIONS = frozenset({Action.MODE, Action.XATTR, Action.ACK})
@@ -125,8 +127,7 @@ class Entry:
 
     Attributes:
         parent: hash of the parent entry (28 bytes).
-        made: when it was signed by the signer's clock, nanoseconds since 1970; it decides nothing but the order in
-            which a quota counts the entries of one key.
+        made: when it was signed by the signer's clock, nanoseconds since 1970; it decides nothing.
         action: its operation.
         name: last component of the path, or the key's name for grant, revoke and admit; `b"/"` for the root.
         content: depends on the action, see `docs/formats.md`.
@@ -176,6 +177,11 @@ class Entry:
         return self.extensions.size
 
     @property
+    def needs(self) -> tuple[EntryHash, ...]:
+        """The entries that come before this one: its parent, then what a link or revert names."""
+        return (self.parent, EntryHash(self.content)) if self.action in NAMING_ACTIONS else (self.parent,)
+
+    @property
     def mtime(self) -> int:
         """The modification time of what it makes, nanoseconds since 1970."""
         return self.made if self.extensions.mtime is None else self.extensions.mtime
@@ -219,9 +225,13 @@ def hash_of(encoded: bytes) -> EntryHash:
     return EntryHash(sha224(encoded[:-SIGNATURE_SIZE]))
 
 
-def parent_of(encoded: bytes) -> EntryHash:
-    """The hash of the parent of an encoded entry, without decoding it."""
-    return EntryHash(encoded[1 : 1 + HASH_SIZE])
+def needs_of(encoded: bytes) -> tuple[EntryHash, ...]:
+    """`Entry.needs` of an encoded entry, without decoding it."""
+    parent = EntryHash(encoded[1 : 1 + HASH_SIZE])
+    if encoded[_ACTION_AT] not in NAMING_ACTIONS:
+        return (parent,)
+    content = _NAME_AT + 2 + encoded[_NAME_AT]
+    return parent, EntryHash(encoded[content : content + HASH_SIZE])
 
 
 def signer_of(encoded: bytes) -> Fingerprint:
@@ -280,15 +290,13 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
 def _check_extensions(action: Action, name: bytes, extensions: Extensions) -> None:
     if extensions.size and action is not Action.WRITE:
         raise InvalidEntry("only a write has a size")
-    if extensions.quota is not None and action is not Action.GRANT:
-        raise InvalidEntry("only a grant has a quota")
     is_root = action is Action.MKDIR and name == ROOT_NAME
     if extensions.is_open and not is_root:
         raise InvalidEntry("only the root entry says that a filesystem is open")
     if extensions.recovery_keys is not None and not is_root:
         raise InvalidEntry("only the root entry names recovery keys")
-    if extensions.recovery is not None and (action is not Action.GRANT or extensions.quota is not None):
-        raise InvalidEntry("only a grant without a quota is a recovery")
+    if extensions.recovery is not None and action is not Action.GRANT:
+        raise InvalidEntry("only a grant is a recovery")
 
 
 def _check_write(content: bytes, size: int) -> None:

@@ -9,7 +9,6 @@ with an even one, which may change what the entry means.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,30 +22,13 @@ MAX_EXTENSIONS = 1024
 #: Nanoseconds since 1970 at which a file can have been modified, 1901 to 2446: what ext4 can store.
 MIN_TIME, MAX_TIME = -(2**31) * 10**9, (2**34 - 2**31) * 10**9 - 1
 
-#: Of a quota.
-NO_LIMIT = 2**64 - 1
-
 #: Recovery keys of a filesystem: more than people can keep apart, and their signatures fit into an entry.
 MAX_RECOVERY_KEYS = 15
 #: The number of a recovery has 8 bytes.
 MAX_RECOVERY_NUMBER = 2**64 - 1
 
-_MTIME, _SIZE, _QUOTA, _OPEN, _RECOVERY_KEYS, _RECOVERY = 1, 2, 3, 4, 6, 8
-_LIMITS = struct.Struct(">QQ")
+_MTIME, _SIZE, _OPEN, _RECOVERY_KEYS, _RECOVERY = 1, 2, 4, 6, 8
 _NUMBER_SIZE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """How much the holder of a granted key may add; `NO_LIMIT` is no limit.
-
-    Attributes:
-        bytes: of contents.
-        entries: signed by the key.
-    """
-
-    bytes: int
-    entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +63,6 @@ class Extensions(NamedTuple):
     Attributes:
         size: bytes of the file after a write; 0 without one.
         mtime: nanoseconds since 1970, `MIN_TIME` to `MAX_TIME`; `None` without one.
-        quota: of a grant; `None` without one.
         unknown: number and value of those that this version does not know, all odd, ascending.
         is_open: of the root entry: whether anybody may read the filesystem.
         recovery_keys: of the root entry; `None` where nothing replaces the root key.
@@ -90,7 +71,6 @@ class Extensions(NamedTuple):
 
     size: int = 0
     mtime: int | None = None
-    quota: Quota | None = None
     unknown: tuple[tuple[int, bytes], ...] = ()
     is_open: bool = False
     recovery_keys: RecoveryKeys | None = None
@@ -103,8 +83,6 @@ class Extensions(NamedTuple):
             values[_MTIME] = _encode_time(self.mtime)
         if self.size:
             values[_SIZE] = self.size.to_bytes((self.size.bit_length() + 7) // 8, "big")
-        if self.quota is not None:
-            values[_QUOTA] = _LIMITS.pack(self.quota.bytes, self.quota.entries)
         if self.is_open:
             values[_OPEN] = b""
         if self.recovery_keys is not None:
@@ -166,12 +144,6 @@ def _size(value: bytes) -> int:
     return int.from_bytes(value, "big")
 
 
-def _quota(value: bytes) -> Quota:
-    if len(value) != _LIMITS.size:
-        raise InvalidEntry(f"a quota has {_LIMITS.size} bytes")
-    return Quota(*_LIMITS.unpack(value))
-
-
 def _mark(value: bytes) -> bool:
     if value:
         raise InvalidEntry("the mark of an open filesystem has no value")
@@ -207,7 +179,6 @@ _KNOWN: dict[int, tuple[int, Callable[[bytes], object]]] = {
     for number, name, parse in (
         (_MTIME, "mtime", _mtime),
         (_SIZE, "size", _size),
-        (_QUOTA, "quota", _quota),
         (_OPEN, "is_open", _mark),
         (_RECOVERY_KEYS, "recovery_keys", _recovery_keys),
         (_RECOVERY, "recovery", _recovery),

@@ -62,9 +62,7 @@ from basefs.management.target import parse_target
 )
 @click.option("--all", "everywhere", is_flag=True, help="With --accept or --restore, instead of a PATH: everywhere.")
 @click.option("-y", "--yes", is_flag=True, help=f"Restore without asking before deleting more than {UNASKED} paths.")
-@click.option(
-    "--ignored", is_flag=True, help="List changes that do not count: of a key that is not valid, or over a quota."
-)
+@click.option("--ignored", is_flag=True, help="List changes that do not count: of a key that is not valid.")
 @json_option
 def conflicts(
     target: str,
@@ -198,26 +196,13 @@ def _restore(home: Home, name: str, found: list[LostRevision], as_json: bool, *,
         say(summary([change for outcome in outcomes for change in outcome.changed]))
 
 
-def _why(row: RevisionRow) -> str:
-    """Why a revision is ignored."""
-    return (
-        f"over the quota of {signer(row)}"
-        if row.standing == "over quota"
-        else "its key, or that of an entry it builds on, is not valid"
-    )
-
-
 def _print_ignored(found: Sequence[RevisionRow], name: str, as_json: bool) -> None:
     if as_json:
         print_json([{**encode(row), "command": _command(name, row)} for row in found])
         return
     rows = [
-        (
-            row.path,
-            *(row.entry[:SHORT], moment(row.time), row.action, signer(row), _why(row), size_of(row)),
-            _command(name, row),
-        )
+        (row.path, row.entry[:SHORT], moment(row.time), row.action, signer(row), size_of(row), _command(name, row))
         for row in found
     ]
-    titles = ("PATH", "ENTRY", "TIME", "ACTION", "BY", "WHY", "SIZE", "BRING IT BACK")
+    titles = ("PATH", "ENTRY", "TIME", "ACTION", "BY", "SIZE", "BRING IT BACK")
     print_table(titles, rows, "nothing is ignored")

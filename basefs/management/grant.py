@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathVersions, Status, encode
+from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathVersions, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
-from basefs.daemon.settings import parse_size
 from basefs.errors import UsageError
 from basefs.management.differences import became, described
 from basefs.management.output import SHORT, examples, json_option, note, print_json, print_table, printable, say
@@ -25,22 +23,10 @@ _PUBLIC = re.compile(r"[0-9A-Fa-f]{64}|(ssh|ecdsa|sk)-.*")
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 
 
-def quota_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options `max_bytes` and `max_entries` of a command that grants a key."""
-    size = click.option(
-        "--max-bytes", metavar="SIZE", help="Bytes of contents that the key may write there, as in 100M."
-    )
-    count = click.option(
-        "--max-entries", metavar="N", type=click.IntRange(min=0), help="Entries that the key may write there."
-    )
-    return size(count(command))
-
-
 @click.command(
     epilog=examples(
         "basefs grant etc:/ two two.pub",
         "basefs grant --dry-run /cluster/nginx web web.pub",
-        "basefs grant etc:/logs ann ann.pub --max-bytes 100M",
         "basefs grant etc:/ two two.pub -k /media/usb/root.key",
     )
 )
@@ -48,7 +34,6 @@ def quota_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("keyname")
 @click.argument("key", metavar="PUBKEY|KEYFILE")
 @dry_run_option
-@quota_options
 @click.option("-f", "--force", is_flag=True, help="Allow a name that another key has, or a second name for a key.")
 @key_option
 @json_option
@@ -56,8 +41,6 @@ def grant(
     target: str,
     keyname: str,
     key: str,
-    max_bytes: str | None,
-    max_entries: int | None,
     dry_run: bool,
     force: bool,
     as_json: bool,
@@ -67,41 +50,27 @@ def grant(
     PUBKEY is the public key, in hex or as a line of SSH ('ssh-ed25519 AAAA...'); KEYFILE a .pub file of 'basefs genkey'
     or 'ssh-keygen -t ed25519'. 'basefs log' and the other listings call the key KEYNAME. A grant changes no file: if
     the new key would turn a conflict, your key first confirms the current version.
-
-    --max-bytes and --max-entries are a quota. Everything that the key has ever written at and below the path counts,
-    including versions that were replaced or removed since; each change is an entry. Changes beyond the quota are
-    refused on the key's own node, and ignored by the others. A key with a quota cannot grant. A later grant can make
-    the quota larger, not smaller.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
-    most = None if max_bytes is None else parse_size(max_bytes)
-    request = GrantKey(parsed.path, keyname, public_key(key), dry_run, force, most, max_entries, other_key())
-    carry_out(home, parsed.name, request, as_json=as_json)
-
-
-def carry_out(home: Home, name: str, request: GrantKey, *, as_json: bool) -> None:
-    """Have a key granted, and print what comes of it.  Raises what the request raises."""
-    plan = ask(home, name, request)
+    request = GrantKey(parsed.path, keyname, public_key(key), dry_run, force, other_key())
+    plan = ask(home, parsed.name, request)
     if as_json:
         print_json(encode(plan))
     elif not plan.entries:
         note("that key is granted there already: nothing to do")
     else:
-        if not request.dry_run:
+        if not dry_run:
             say(f"granted: {printable(request.name)} may write at {printable(request.path)} and below")
             for one in plan.gained:
                 if (one.path, one.name) != (request.path, request.name):
                     note(f"valid again: {printable(one.name)} at {printable(one.path)}, granted by that key")
-        print_plan(plan, dry_run=request.dry_run)
+        print_plan(plan, dry_run=dry_run)
 
 
-def permission(home: Home, name: str, status: Status) -> str:
+def permission(home: Home, name: str) -> str:
     """What permits a key of this node to write, and where to type it."""
-    lets_in = status.summary.open or status.summary.member
-    asks = status.node.asks if status.node is not None and lets_in else None
-    line = grant_line(home, name) if asks is None else f"basefs accept {name} {asks}"
-    return f"on a node with the key {granters(home, name)}: {line}"
+    return f"on a node with the key {granters(home, name)}: {grant_line(home, name)}"
 
 
 def grant_line(home: Home, name: str) -> str:

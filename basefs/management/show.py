@@ -32,7 +32,6 @@ _MARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "last": ("^", {}),
     "lost": ("!", {"fg": "red", "bold": True}),
     "ignored": ("-", {"dim": True}),
-    "over quota": ("=", {"dim": True}),
     "incomplete": ("?", {"fg": "yellow"}),
     "withheld": ("~", {"dim": True}),
     "gone": ("x", {"dim": True}),
@@ -48,8 +47,7 @@ def show(target: str, live: bool, as_json: bool) -> None:
 
     The mark shows the standing of an entry: '*' current; none ('.' in a pipe): the current one builds on it; '^' the
     last before the path was deleted; '!' lost to a conflicting one; '-' ignored, because its key is not valid; '~'
-    withheld: likewise, and its content is not fetched; '=' over quota: beyond the quota of its key; '?' incomplete; 'x'
-    gone with its directory.
+    withheld: likewise, and its content is not fetched; '?' incomplete; 'x' gone with its directory.
     """
     home = Home.from_environment()
     parsed = parse_target(home, target)

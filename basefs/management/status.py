@@ -123,8 +123,6 @@ def _state(look: Look[Status]) -> str:
         text += "; no room: its disk is full, and what does not fit waits until there is room"
     if status.summary.damaged:
         text += f"; read-only, because the log is damaged: 'basefs check {name}'"
-    for other in status.differing[:1]:
-        text += f"; {printable(other.peer)} shows something else at {printable(other.path)}: 'basefs doctor {name}'"
     return text
 
 
@@ -183,6 +181,10 @@ def _contents(name: str, status: Status) -> str:
         text += (
             f"; those of other nodes wait, {status.limit_reached} is reached: 'basefs doctor {name}' says what to do"
         )
+    busiest = None if status.node is None else status.node.busiest
+    if busiest is not None and busiest.alarm:
+        by = printable(busiest.key or busiest.fingerprint[:SHORT])
+        text += f"; {by} writes most: {counted(busiest.entries, 'entry')}, {size(busiest.bytes)} within an hour"
     if summary.orphans:
         text += f"; {counted(summary.orphans, 'entry')} waiting for earlier ones"
     if summary.pending is not None and summary.pending.unpublished:
@@ -223,9 +225,7 @@ def _writable(name: str, status: Status) -> str:
         return _some(status.may_write)
     if not status.fingerprints:
         return "nowhere: this node has no key; 'basefs genkey' makes one"
-    asks = status.node is not None and status.node.asks is not None
-    remedy = permission(Home.from_environment(), name, status)
+    remedy = permission(Home.from_environment(), name)
     if not (status.summary.open or status.summary.member):
         return f"nowhere: no key of this node is a member; {remedy}"
-    state = "nowhere (has asked to write)" if asks else "nowhere"
-    return f"{state}; to permit it, type {remedy}"
+    return f"nowhere; to permit it, type {remedy}"

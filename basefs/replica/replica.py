@@ -60,8 +60,8 @@ from basefs.log.store import Store
 from basefs.log.treerows import TreeRows
 from basefs.path import Path, display
 from basefs.replica.applied import Applied
-from basefs.replica.audit import ViewAudit
 from basefs.replica.feed import CommitFeed
+from basefs.replica.viewhash import ViewHash
 from basefs.view.author import Author
 from basefs.view.changes import Change, removed_contents
 from basefs.view.draft import Draft
@@ -70,7 +70,6 @@ from basefs.view.keynames import key_names
 from basefs.view.members import NOBODY, MemberGrants, Members, members
 from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
-from basefs.view.quotas import Use
 from basefs.view.resolution import Resolver
 from basefs.view.signer import Signer
 from basefs.view.statcache import Attributes, StatCache
@@ -105,7 +104,6 @@ class Replica:
     Attributes:
         keys: the private keys of this node.
         directory: where log and cache are.
-        audit: hashes of what the view shows, and the peers that show something else.
         room: whether its disk takes more.
     """
 
@@ -159,7 +157,7 @@ class Replica:
         #: monotonic seconds.
         self._reviewed = 0, 0
         self._next_review = 0.0
-        self.audit = ViewAudit(self._audited, self._peek, self._knows_needs)
+        self._view_hash = ViewHash(self._shown_state, self._peek)
         try:
             with self._lock:
                 if self._store.entry_count():
@@ -301,7 +299,6 @@ class Replica:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
         if isinstance(made, Draft):
-            author.check_quotas(made)
             return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         whole = Draft()
@@ -309,7 +306,6 @@ class Replica:
         try:
             with self._store.transaction():
                 for draft in made:
-                    author.check_quotas(draft)
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
                     whole.blocks += draft.blocks
@@ -546,8 +542,10 @@ class Replica:
         """Whether a content should come at once, by a quick look at its key; `review_needs` looks again."""
         return self._live is None or self._quick_look.is_needed(self._store, self._live.tree, write)
 
-    def _audited(self) -> bytes:
-        """The root hash, or where contents are missing another one: what is shown follows from it."""
+    def _shown_state(self) -> bytes:
+        """The root hash, or where contents are missing another one: what is shown follows from it, if it is known."""
+        if not self._knows_needs():
+            return ZERO_HASH
         with self._lock:
             # Both of one commit: of two, it would say that contents are shown which are not.
             root, lacks = self._store.committed.root, self._store.committed.lacks
@@ -674,12 +672,6 @@ class Replica:
         with self._lock:
             return {name: child.state.kind for name, child in self._view.tree.children(self._directory(path)).items()}
 
-    def entries_in(self, path: Path) -> list[tuple[bytes, Kind, EntryHash | None]]:
-        """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
-        with self._lock:
-            children = self._view.tree.children(self._directory(path))
-            return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
-
     def _directory(self, path: Path) -> Node:
         node = self._view.tree.node(path)
         if not node.is_directory:
@@ -753,25 +745,6 @@ class Replica:
             node = None if self._live is None else self._live.tree.find(())
             found = () if node is None else (self._store.granted.key(key) for key in node.authority.depths)
             return frozenset(key for key in found if key is not None)
-
-    @property
-    def has_quotas(self) -> bool:
-        """Whether any grant ever had a quota: without one, nobody need wait for the lock to look for it."""
-        return self._store.has_quotas
-
-    def quota_left(self, path: Path) -> dict[Path, Use] | None:
-        """What is left of the quotas of this node's key that signs at a path, by directory; `None` without any.
-
-        Where nothing is, at the nearest directory above.
-        """
-        with self._lock:
-            node = self._view.tree.nearest(path)
-            limits = self._signer.limits(node.authority)
-            if limits is None:
-                return None
-            key = self._signer.key_for(node.authority, path)
-            left = self._view.tree.resolver.quotas.left(key.fingerprint, node.path_id, limits)
-            return {path[:depth]: use for depth, use in left.items()}
 
     @property
     def is_open(self) -> bool:
@@ -968,6 +941,13 @@ class Replica:
         """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
         with self._lock:
             return [*self._view.tree.check(), *self._view.stats.check()]
+
+    def view_hash(self, wanted: bytes | None = None) -> tuple[bytes, bytes]:
+        """A hash of the log, and one of all that it shows: `ZERO_HASH` where the former is not the one that is wanted.
+
+        The latter is also `ZERO_HASH` while the log changes, or while it is not known which contents are needed.
+        """
+        return self._view_hash.of(wanted)
 
     @property
     def damaged(self) -> int:

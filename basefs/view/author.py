@@ -21,7 +21,7 @@ from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder
 from basefs.log.entries import MAX_CONTENT, ROOT_NAME, Action, Entry
-from basefs.log.extensions import Extensions, Quota
+from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
@@ -29,7 +29,6 @@ from basefs.path import Path, check_name, display
 from basefs.view.draft import Draft, End
 from basefs.view.keyholder import KeyHolder
 from basefs.view.past import Past
-from basefs.view.quotas import Use, exceeded
 from basefs.view.revert import Reverter
 from basefs.view.signer import Signer, clamp_time
 from basefs.view.states import (
@@ -45,8 +44,6 @@ from basefs.view.states import (
     encode_node,
 )
 from basefs.view.tree import Node, Tree
-
-_NOTHING = Use(0, 0)
 
 
 class Author:
@@ -68,40 +65,6 @@ class Author:
         self.key_holder = KeyHolder(store, tree, signer)
         self.reverter = Reverter(store, tree, signer)
         self.past = Past(store, tree, signer)
-
-    # -- quotas -------------------------------------------------------------------------------------------------------
-
-    def check_quotas(self, draft: Draft) -> None:
-        """Raise `QuotaExceeded` if what was drafted does not fit into a quota of a key that signed it.
-
-        Raises `NotPermitted` where such a key names what counts only if a key without a quota does.
-        """
-        if not self._store.has_quotas:
-            return
-        resolver = self._tree.resolver
-        path_ids: dict[EntryHash, int] = {}
-        used: dict[Fingerprint, Use] = {}
-        for entry in draft.entries:
-            path_id = path_ids.get(entry.parent)
-            if path_id is None and (placed := self._store.place(entry)) is not None:
-                path_id = placed.known_path
-            if path_id is None or not entry.action.is_state:
-                continue
-            path_ids[entry.hash] = path_id
-            bytes, entries = used.get(entry.fingerprint, _NOTHING)
-            used[entry.fingerprint] = more = Use(bytes + entry.size, entries + 1)
-            path = self._store.paths.path_of(path_id)
-            limits = self._tree.nearest(path).authority.limits.get(entry.fingerprint)
-            if limits is None:
-                continue
-            named = (EntryHash(entry.content),) if entry.action in (Action.REVERT, Action.LINK) else ()
-            if entry.action is Action.REVERT and any(map(resolver.is_unfounded, named)):
-                raise NotPermitted(
-                    f"the key {entry.fingerprint.hex()[:12]} of this node has a quota at {display(path)}, so it cannot "
-                    "restore changes of a key that is not valid: ask a key holder without a quota"
-                )
-            if not resolver.quotas.fits(entry.fingerprint, path_id, limits, more, named):
-                raise exceeded(path)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 
@@ -217,21 +180,8 @@ class Author:
         return [tip for tip, _ in self._live_ends(path) if seen is None or (self._store.sequence(tip) or 0) <= seen]
 
     def _live_ends(self, path: Path) -> list[tuple[EntryHash, SigningKey]]:
-        above, node = self._tree.find(path[:-1]), self._tree.find(path)
-        if above is None or node is None:
-            return []
-        ends = {tip.hash: keys for tip, keys in zip(node.outcome.tips, node.outcome.authorities, strict=True)}
-        entries = self._store.entries_at(node.path_id, above.outcome.directories)
-        parents = {one.entry.parent for one in entries if one.kind.is_state}
-        if sum(one.kind.is_state and one.entry.hash not in parents for one in entries) > len(ends):
-            _, walk = self._tree.resolver.survey(entries, above.outcome.as_directory(len(path)))
-            ends |= {hash: walk.authorities[hash] for hash in walk.live_ends()}
-        found = []
-        for hash, authority in ends.items():
-            keys = self._signer.valid(authority)
-            if keys:
-                found.append((hash, keys[0]))
-        return found
+        ends = ((hash, self._signer.valid(authority)) for hash, authority in self._tree.live_ends(path).items())
+        return [(hash, keys[0]) for hash, keys in ends if keys]
 
     def directory_of(self, entry: EntryHash) -> EntryHash | None:
         """The mkdir below which an entry stands; `None` for an unknown one."""
@@ -505,9 +455,9 @@ class Author:
 
     # -- keys and history ---------------------------------------------------------------------------------------------
 
-    def grant(self, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None) -> Draft:
+    def grant(self, path: Path, key_name: bytes, public: bytes) -> Draft:
         """The entries of `KeyHolder.grant`, without the rest of its plan."""
-        return self.key_holder.grant(path, key_name, public, quota).draft
+        return self.key_holder.grant(path, key_name, public).draft
 
     def admit(self, path: Path, key_name: bytes, public: bytes) -> Draft:
         """The entries of `KeyHolder.admit`, without the rest of its plan."""

@@ -10,7 +10,7 @@ is what a `Walk` over the path found, in a form that a new entry extends.  Invar
    Only what depends on that is looked at again.
 
 So an entry costs a step, and one for each entry that counts, or has another contributor, or another state by it.  Paths
-on which directories were made or keys granted, and those at which keys have quotas, have no crowd.
+on which directories were made or keys granted have no crowd.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Crowd:
         forest = walk.forest
         if not LEAST <= len(forest.states) <= MOST or len(walk.states) != len(forest.states):
             return None
-        if forest.hanging or walk.directory.authority.limits:
+        if forest.hanging:
             return None
         actions = {entry.action for entry in forest.states.values()}
         if Action.MKDIR in actions or any(state.kind is Kind.ABSENT for state in walk.states.values()):

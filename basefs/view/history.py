@@ -27,8 +27,7 @@ class RevisionStatus(enum.Enum):
     PAST = "past"  # the current one builds on it
     LAST = "last"  # the last one before the path was removed
     LOST = "lost"  # another branch won
-    IGNORED = "ignored"  # its key, or one that it rests on, is not valid, and nothing that counts builds on it
-    OVER = "over quota"  # it is over the quotas of its key, and nothing that counts builds on it
+    IGNORED = "ignored"  # its key is not valid, and nothing that counts builds on it
     INCOMPLETE = "incomplete"  # its content has not arrived
     WITHHELD = "withheld"  # likewise, and it is not fetched, since its key is not valid
     GONE = "gone"  # made in a directory that was deleted since, and not the last one there
@@ -110,7 +109,6 @@ class Survey:
         is_removed: whether the directory that holds the path was removed; the rest then describes the path before.
         resolve: the outcome of the path if it had only some of its entries.
         withheld: the writes whose contents do not come because nothing shows them.
-        over: the entries that are over the quotas of their keys.
     """
 
     entries: Sequence[Placed]
@@ -120,7 +118,6 @@ class Survey:
     is_removed: bool = False
     resolve: Callable[[Sequence[Placed]], Outcome | None] | None = field(default=None, compare=False)
     withheld: frozenset[EntryHash] = frozenset()
-    over: frozenset[EntryHash] = frozenset()
 
     @classmethod
     def of(
@@ -137,7 +134,7 @@ class Survey:
         def resolve(some: Sequence[Placed]) -> Outcome | None:
             return resolver.path(some, directory)
 
-        return cls(entries, outcome, walk.states, walk.branches, is_removed, resolve, over=frozenset(walk.over))
+        return cls(entries, outcome, walk.states, walk.branches, is_removed, resolve)
 
     def _walk(self) -> set[EntryHash]:
         """The entries from the path's beginning to its end."""
@@ -257,8 +254,6 @@ class Survey:
             return RevisionStatus.GONE
         if self.begun.get(hash) is not None:
             return RevisionStatus.LOST
-        if hash in self.over:
-            return RevisionStatus.OVER
         if state.complete:
             return RevisionStatus.IGNORED
         return RevisionStatus.WITHHELD if state.content in self.withheld else RevisionStatus.INCOMPLETE

@@ -2,9 +2,7 @@
 
 A plan supposes its entries and compares the trees.  Where the tree would change under its users it acknowledges what
 is there now: behind every path whose last signer stops being valid, and behind every path that would be something
-else.  Acks can bring new differences to light, so it supposes again until nothing is left to acknowledge.  A hard link
-may show a branch that lost at its first name, or was removed there: no ack can follow that, so the link is rewritten
-to name it.
+else.  Acks can bring new differences to light, so it supposes again until nothing is left to acknowledge.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from basefs.errors import NotPermitted, PermissionDenied
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, Recovery, RecoveryKeys
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, Recovery, RecoveryKeys
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.log.placement import ROOT_PATH_ID, EntryKind
@@ -25,8 +23,8 @@ from basefs.view.draft import Draft
 from basefs.view.grants import PlacedGrant, all_grants, placed_grants
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
-from basefs.view.states import Kind, State
-from basefs.view.supposing import Difference, affected, differences, reach, supposed
+from basefs.view.states import State
+from basefs.view.supposing import Difference, affected, differences, subtree, supposed
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import Outcome
 
@@ -37,7 +35,7 @@ class GrantPlan:
 
     Attributes:
         draft: the acks, then the grants or the revoke; empty if there is nothing to do.
-        acks: the paths that are acknowledged, hard links that are made again among them.
+        acks: the paths that are acknowledged.
         changed: the paths that will be something else all the same.
         fallen: the grants and admits that do not count any more, with the path on which they hang.
         gained: the grants and admits that count then.
@@ -86,8 +84,8 @@ class _Outlook:
         }
 
 
-#: Acknowledgements: the tip that each follows -> the path, and an ack, or a link with its former mode.
-_Acks = dict[EntryHash, tuple[Path, Sequence[Entry]]]
+#: Acknowledgements: the tip that each follows -> the path, and the ack.
+_Acks = dict[EntryHash, tuple[Path, Entry]]
 
 
 class _Chains:
@@ -122,7 +120,7 @@ class _Chains:
     def repeat(self, end: EntryHash, grant: Grant) -> None:
         """Sign a grant or admit of another key anew, in the chain with this end."""
         entry = grant.entry
-        self.add(end, entry.action, entry.name, entry.content, Extensions(quota=grant.quota))
+        self.add(end, entry.action, entry.name, entry.content)
 
 
 class KeyHolder:
@@ -133,13 +131,9 @@ class KeyHolder:
         self._tree = tree
         self._signer = signer
 
-    def grant(self, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None) -> GrantPlan:
-        """Let a public key write at a path and below it, within a quota.
-
-        Raises `NotFound`, `PermissionDenied`, and `NotPermitted` also where this node's key has a quota itself, or the
-        key has a larger one there.
-        """
-        return self._permit(Action.GRANT, path, key_name, public, quota)
+    def grant(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
+        """Let a public key write at a path and below it.  Raises `NotFound`, `PermissionDenied`, `NotPermitted`."""
+        return self._permit(Action.GRANT, path, key_name, public)
 
     def admit(self, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
         """Let a public key read the filesystem, and write nothing; `path` decides only who may take it back.
@@ -148,25 +142,22 @@ class KeyHolder:
         """
         return self._permit(Action.ADMIT, path, key_name, public)
 
-    def _permit(
-        self, action: Action, path: Path, key_name: bytes, public: bytes, quota: Quota | None = None
-    ) -> GrantPlan:
+    def _permit(self, action: Action, path: Path, key_name: bytes, public: bytes) -> GrantPlan:
         node = self._tree.node(path)
         self._require_place(node)
-        signer = self._granter(node, path)
+        signer = self._signer.key_for(node.authority, path)
         fingerprint = fingerprint_of(public)
         answers, what = node.authority.admits, "an admit"
         if action is Action.GRANT:
             answers, what = node.authority.grants, "a grant"
-            self._require_no_less(node, path, fingerprint, quota)
-        wanted = action, key_name, signer.fingerprint, quota
+        wanted = action, key_name, signer.fingerprint
         for one in self._placed(path, fingerprint):
             entry = one.grant.entry
-            if one.in_force and wanted == (entry.action, entry.name, entry.fingerprint, one.grant.quota):
+            if one.in_force and wanted == (entry.action, entry.name, entry.fingerprint):
                 return GrantPlan(Draft())
         stamp = self._signer.now()
         entries = [
-            signer.sign(end, stamp, action, key_name, public, Extensions(quota=quota))
+            signer.sign(end, stamp, action, key_name, public)
             for end in self._chain_ends(path, _made(node), fingerprint, answers)
         ]
         plan = self._plan(path, entries, keep=True)
@@ -198,7 +189,7 @@ class KeyHolder:
         if ours or not removed:
             node = self._tree.node(path)
             if not ours:
-                # A key that may write at a path may leave a link in the place of the file that grants hang on.
+                # A key that may write at a path may leave something else in the place of the file that grants hang on.
                 self._require_place(node)
             own = self._signer.key_for(node.authority, path)
             # The granter may always revoke its grant; another key of equal authority may not.
@@ -263,15 +254,11 @@ class KeyHolder:
             recovery: with the signatures that it takes.
             dropped: keys that are granted nothing then, nor what they have granted.
             discard: leave out the acks of what those have signed.
-
-        Raises `NotPermitted` where the key has a quota.
         """
         key = self._signer.keys[0]
         former = self._tree.resolver.root_authority()
         gone = {*former.depths, *dropped} - {key.fingerprint}
         counting = sorted(placed_grants(self._store, self._tree), key=lambda one: _order((one.path, one.grant)))
-        if any(one.grant.fingerprint == key.fingerprint and one.grant.quota is not None for one in counting):
-            raise NotPermitted("that key is granted with a quota already: make another one with 'basefs genkey'")
         top = self._tree.root
         end = self._chain_ends((), _made(top), key.fingerprint, top.authority.grants)[-1]
         chains = _Chains(key, self._signer.now())
@@ -332,40 +319,13 @@ class KeyHolder:
             if one.grant.fingerprint == fingerprint:
                 chains.repeat(end, one.grant)
 
-    def _granter(self, node: Node, path: Path) -> SigningKey:
-        """The key of this node with the highest authority among those that may grant at a path."""
-        first = self._signer.key_for(node.authority, path)
-        found = (key for key in self._signer.valid(node.authority) if node.authority.may_grant(key.fingerprint))
-        granter = next(found, None)
-        if granter is None:
-            raise NotPermitted(
-                f"the key {first.fingerprint.hex()[:12]} has a quota at {display(path)}, so it cannot grant: ask a key "
-                "holder without a quota"
-            )
-        return granter
-
-    @staticmethod
-    def _require_no_less(node: Node, path: Path, fingerprint: Fingerprint, quota: Quota | None) -> None:
-        """Raise `NotPermitted` where a grant with a quota would change nothing, as quotas do not become smaller."""
-        if quota is None or not node.authority.allows(fingerprint):
-            return
-        limits = node.authority.limits.get(fingerprint)
-        present = None if limits is None else limits.get(len(path))
-        if limits is None:
-            has = "is granted there without a quota"
-        elif present is not None and (quota.bytes < present.bytes or quota.entries < present.entries):
-            has = "has a larger quota there"
-        else:
-            return
-        raise NotPermitted(f"that key {has}: take that back first, with 'basefs revoke', and grant it again")
-
     # -- where grants and revokes hang --------------------------------------------------------------------------------
 
     def _require_place(self, node: Node) -> None:
         began = None if node.state.origin is None else self._store.get(node.state.origin)
-        if node.state.kind is Kind.SYMLINK or (began is not None and began.entry.action is Action.LINK):
-            # The entry that a grant would hang on lies at another path, or is none that can carry it.
-            raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
+        if began is not None and began.entry.action not in (Action.MKDIR, Action.WRITE):
+            # The log takes a grant behind no other entry.
+            raise NotPermitted("keys are granted on directories and files that were written: grant on the directory")
 
     def _chain_ends(
         self, path: Path, made: Iterable[EntryHash], fingerprint: Fingerprint, answers: Sequence[Grant]
@@ -413,7 +373,7 @@ class KeyHolder:
         """The plan of these entries with the acks that they need, before them; none of what these keys have signed."""
         counting = all_grants(self._store, self._tree)
         top = affected(self._tree, path)
-        before = reach(self._store, self._tree, top)
+        before = subtree(self._tree, top)
         acks: _Acks = {}
         while True:
             outlook = self._suppose(top, before, [*_entries(acks), *entries])
@@ -438,7 +398,7 @@ class KeyHolder:
 
     def _suppose(self, top: Path, before: dict[Path, Node], entries: Sequence[Entry]) -> _Outlook:
         with supposed(self._store, self._tree.resolver, entries) as tree:
-            after = reach(self._store, tree, top)
+            after = subtree(tree, top)
             grants, root = all_grants(self._store, tree), tree.resolver.root_authority()
             return _Outlook(differences(before, after), after, grants, root)
 
@@ -513,12 +473,12 @@ class KeyHolder:
     def _add_ack(self, acks: _Acks, path: Path, tip: Entry, key: SigningKey | None) -> bool:
         """Acknowledge a tip with a key; False without one."""
         if key is not None:
-            acks.setdefault(tip.hash, (path, [key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)]))
+            acks.setdefault(tip.hash, (path, key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)))
         return key is not None
 
 
 def _entries(acks: _Acks) -> list[Entry]:
-    return [entry for _, entries in acks.values() for entry in entries]
+    return [entry for _, entry in acks.values()]
 
 
 def _made(node: Node) -> list[EntryHash]:

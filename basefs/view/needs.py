@@ -1,6 +1,6 @@
 """Needs: the contents that any view can show, so that the others need not travel (docs/authority.md).
 
-A write is needed if its key is valid at its path, if anything valid builds on it, or if a revert or a hard link that
+A write is needed if its key is valid at its path, if anything valid builds on it, or if a revert or link that
 counts names it; and so is every write on whose content a needed one is a delta.  Whether contents are here has no say:
 the question is asked in order to decide what to fetch.
 """
@@ -36,7 +36,7 @@ class QuickLook:
     Each grant changes the keys that are valid, and to collect them costs all grants of a directory; so whoever signs
     very many decides how long a look takes, valid or not.  Looks take a fifth of the time at the most, after a start;
     beyond that a content is taken for one that is not needed.  Until the next grant or revoke one look is enough for
-    all writes of a key without a quota in a directory.
+    all writes of a key in a directory.
     """
 
     def __init__(self, steady: Callable[[], float], spent: Callable[[], float] = time.thread_time) -> None:
@@ -67,7 +67,7 @@ class QuickLook:
             return False
         started = self._spent()
         allowed = tree.resolver.is_allowed(write) or _is_allowed_there(store, tree, write)
-        if allowed and tree.resolver.authority_above(write).may_grant(write.entry.fingerprint):
+        if allowed:
             self._allowed.keep(place, None)
         self._left -= self._spent() - started
         return allowed
@@ -79,7 +79,7 @@ def _is_allowed_there(store: Store, tree: Tree, write: Placed) -> bool:
     return (
         above is not None
         and write.directory in above.outcome.directories
-        and tree.resolver.fits(write, above.authority)
+        and above.authority.allows(write.entry.fingerprint)
     )
 
 
@@ -91,7 +91,7 @@ class Needs:
         self._lineages = contents.lineages
         self._tree = tree
         #: What there would be if all contents were here.
-        self._whole = Resolver(store, contents, as_if_complete=True, quotas=tree.resolver.quotas)
+        self._whole = Resolver(store, contents, as_if_complete=True)
         self._outcomes: dict[int, Outcome | None] = {}
         #: The paths whose entries were looked at, and all that these need, wherever that stands.
         self._examined: set[int] = set()
@@ -148,7 +148,7 @@ class Needs:
     def _directories(self, path_id: int, entries: Collection[Placed]) -> Iterator[MergedDirectory]:
         """The directories in which the path may be looked at.
 
-        Each incarnation by itself, as for the file of a hard link; and the one that shows, or would if all contents
+        Each incarnation by itself; and the one that shows, or would if all contents
         were here, which may be merged of several, or was removed.
         """
         resolver = self._tree.resolver

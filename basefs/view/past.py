@@ -13,7 +13,6 @@ from basefs.log.keys import fingerprint_of
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.grants import placed_grants
-from basefs.view.quotas import Use
 from basefs.view.signer import Signer
 from basefs.view.states import State
 from basefs.view.supposing import subtree
@@ -31,8 +30,7 @@ class GrantRecord:
         depth: depth of the key's authority at that path, 0 being the root and the highest; `None` if it is not valid,
             and of an admit.
         standing: "valid"; "reads", because the path is gone and the key a member still; "revoked"; "fallen", because
-            the granter lost its own grant or has a quota; "gone" with the path.
-        used: what the key has written at and below the path; `None` of a grant without a quota.
+            the granter lost its own grant; "gone" with the path.
     """
 
     path: Path
@@ -40,7 +38,6 @@ class GrantRecord:
     fingerprint: Fingerprint
     depth: int | None
     standing: str
-    used: Use | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +46,6 @@ class Arrival:
 
     sequence: int
     time: float
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The path of the entry that a link names; `renamed`: whether the link is a rename from there."""
-
-    path: Path
-    renamed: bool
 
 
 class Past:
@@ -121,15 +110,10 @@ class Past:
             raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists the entries of a path")
         return self._store.paths.path_of(placed.path_id)
 
-    def sources(self, links: Iterable[Entry]) -> list[Source | None]:
-        """The files that links name, `None` for those that have not arrived."""
+    def sources(self, links: Iterable[Entry]) -> list[Path | None]:
+        """The paths of the entries that links name, `None` where the row of one is damaged."""
         named = (self._store.get(EntryHash(link.content)) for link in links)
-        return [None if one is None else Source(self._store.paths.path_of(one.path_id), False) for one in named]
-
-    def linked(self, link: Entry) -> tuple[Path, EntryHash] | None:
-        """The path of the entry that a link names, and that entry; `None` if it has not arrived."""
-        placed = self._store.get(EntryHash(link.content))
-        return None if placed is None else (self._store.paths.path_of(placed.path_id), placed.entry.hash)
+        return [None if one is None else self._store.paths.path_of(one.path_id) for one in named]
 
     def arrivals(self, entries: Iterable[EntryHash]) -> list[Arrival]:
         """Where entries stand in the order of arrival.  Raises `NotFound` for an unknown one."""
@@ -181,9 +165,7 @@ class Past:
                     standing = "valid" if one.in_force else "reads"
                     if one.in_force and entry.action is Action.GRANT:
                         depth = one.authority.depths.get(key)
-                is_limited = entry.extensions.quota is not None
-                used = self._tree.resolver.quotas.use(key, path_id) if is_limited else None
-                found.append(GrantRecord(path, entry, key, depth, standing, used))
+                found.append(GrantRecord(path, entry, key, depth, standing))
         return sorted(found, key=lambda granted: granted.path)
 
 

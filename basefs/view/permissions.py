@@ -9,13 +9,12 @@ such directory, 0 being the root and the highest.  Rules for the effect of a rev
 2. Its signer must be valid at the path, and hold a higher authority than the key, or have granted it, directly or
    through others (then only the grants that stem from the signer fall), or be the key itself.
 3. A grant whose signer is not valid at the path gives nothing: it falls with its signer.
-4. A grant whose signer has a quota at the path gives nothing: it could give away more than it has.
-5. The root key is valid everywhere, and no revoke takes it away: a filesystem must always be repairable.  It is the key
+4. The root key is valid everywhere, and no revoke takes it away: a filesystem must always be repairable.  It is the key
    that signed the root entry, or the one that the recovery on `/` with the highest number names; of two with the same
    number the one with the higher public key, which the recovery keys have signed and nobody can choose later.  A
    recovery counts once its key has granted itself again behind it: what that key signs in between, to keep what was
    there, then counts from the same moment on.  A key that was the root key is a key like any other.
-6. An admit names a key that may read.  It counts and falls as a grant by the same signer would, but never makes its key
+5. An admit names a key that may read.  It counts and falls as a grant by the same signer would, but never makes its key
    valid: it gives no authority, answers no revoke of a grant, and no grant answers a revoke of it.
 
 Evaluation goes level by level: keys valid above come first, then the keys that they granted here, then the keys that
@@ -32,10 +31,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
-from basefs.view.layers import changed
+from basefs.view.layers import extended
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +48,6 @@ class Grant:
     entry: Entry
     fingerprint: Fingerprint
 
-    @property
-    def quota(self) -> Quota | None:
-        """The quota of the key at and below the path; `None` without one."""
-        return self.entry.extensions.quota
-
 
 class Authority:
     """The keys valid at one path.  Immutable, and shared by all paths below that have no grants of their own.
@@ -62,22 +55,19 @@ class Authority:
     Attributes:
         depths: valid key -> depth of the shallowest directory on which it is granted.
         grants: the grants in force that hang on the nearest path, here or above, that has any.
-        limits: valid key whose grants all have a quota -> depth of each directory on which it is granted -> the quota.
         admits: the admits in force that hang on the same path as the grants.
     """
 
-    __slots__ = ("_deepest", "admits", "depths", "grants", "limits")
+    __slots__ = ("_deepest", "admits", "depths", "grants")
 
     def __init__(
         self,
         depths: Mapping[Fingerprint, int],
         grants: Sequence[Grant] = (),
-        limits: Mapping[Fingerprint, Mapping[int, Quota]] | None = None,
         admits: Sequence[Grant] = (),
     ) -> None:
         self.depths = depths
         self.grants = tuple(grants)
-        self.limits = limits or {}
         self.admits = tuple(admits)
         self._deepest: int | None = None
 
@@ -110,7 +100,6 @@ class Authority:
             isinstance(other, Authority)
             and self.depths == other.depths
             and set(self.grants) == set(other.grants)
-            and self.limits == other.limits
             and set(self.admits) == set(other.admits)
         )
 
@@ -124,10 +113,6 @@ class Authority:
     def allows(self, fingerprint: Fingerprint) -> bool:
         """Whether a key is valid here."""
         return fingerprint in self.depths
-
-    def may_grant(self, fingerprint: Fingerprint) -> bool:
-        """Whether what a key grants here counts, and what it hangs here: it is valid, and has no quota."""
-        return fingerprint in self.depths and fingerprint not in self.limits
 
     def ignores(self, entry: Entry) -> bool:
         """Whether one more grant, revoke or admit leaves all as it is, where others hang already.
@@ -157,9 +142,8 @@ class Authority:
         #: Granted key -> the revokers from which its grants stem.
         stems: dict[Fingerprint, int] = {}
         accepted: list[Grant] = []
-        limits = _Limits(self.limits)
         granters: set[Fingerprint] = set()
-        signers = [signer for signer in pending if self.may_grant(signer)]
+        signers = [signer for signer in pending if self.allows(signer)]
         while signers:
             reach = {signer: revokers.bit_of(signer) | stems.get(signer, 0) for signer in signers}
             level: dict[Fingerprint, dict[Fingerprint, list[Grant]]] = {}
@@ -172,14 +156,11 @@ class Authority:
                 for signer, grants in by_signer.items():
                     accepted += grants
                     granters.add(signer)
-                    for grant in grants:
-                        is_valid = key in new or key in self.depths
-                        limits.take(grant, depth, is_valid=is_valid)
-                        if not is_valid:
-                            new[key] = depth
+                    if key not in self.depths:
+                        new[key] = depth
                     stems[key] = stems.get(key, 0) | reach[signer]
-            signers = [key for key, by in level.items() if by and key in pending and limits.get(key) is None]
-        found = Authority(changed(self.depths, new), accepted, limits.mapping())
+            signers = [key for key, by in level.items() if by and key in pending]
+        found = Authority(extended(self.depths, new), accepted)
         found.admits = tuple(_admits(entries, found, revokers, stems, granters))
         return found
 
@@ -194,7 +175,7 @@ def _admits(
     """The admits in force among these entries, once it is known which keys may grant here; `stems` as in `extended`."""
     pending: dict[Fingerprint, dict[Fingerprint, list[Grant]]] = {}
     for entry in entries:
-        if entry.action is Action.ADMIT and authority.may_grant(entry.fingerprint):
+        if entry.action is Action.ADMIT and authority.allows(entry.fingerprint):
             admit = Grant(entry, fingerprint_of(entry.content))
             pending.setdefault(admit.fingerprint, {}).setdefault(entry.fingerprint, []).append(admit)
     # Anew, since grants have answered the others.
@@ -204,36 +185,6 @@ def _admits(
             reach = {signer: revokers.bit_of(signer) | stems.get(signer, 0) for signer in by_signer}
             disputes[key].settle(by_signer, reach, granters)
     return [admit for by_signer in pending.values() for admits in by_signer.values() for admit in admits]
-
-
-class _Limits:
-    """The limits above a path, and what the grants on it change."""
-
-    def __init__(self, above: Mapping[Fingerprint, Mapping[int, Quota]]) -> None:
-        self._above = above
-        self._changes: dict[Fingerprint, Mapping[int, Quota] | None] = {}
-
-    def get(self, key: Fingerprint) -> Mapping[int, Quota] | None:
-        """The quotas of a key by the depths of its grants; `None` if it has none."""
-        return self._changes[key] if key in self._changes else self._above.get(key)
-
-    def take(self, grant: Grant, depth: int, *, is_valid: bool) -> None:
-        """Take in a grant at this depth; `is_valid`: its key was granted something before."""
-        key, quota = grant.fingerprint, grant.quota
-        known = self.get(key)
-        if quota is None:
-            if known is not None:
-                self._changes[key] = None
-        elif not is_valid:
-            self._changes[key] = {depth: quota}
-        elif known is not None:
-            other = known.get(depth, quota)
-            widest = Quota(max(quota.bytes, other.bytes), max(quota.entries, other.entries))
-            self._changes[key] = {**known, depth: widest}
-
-    def mapping(self) -> Mapping[Fingerprint, Mapping[int, Quota]]:
-        """All of them."""
-        return changed(self._above, self._changes)
 
 
 #: The bit of the revokers from which every grant of a key has to fear.

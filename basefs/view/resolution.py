@@ -1,7 +1,7 @@
 """Resolution: from the entries of a path to its outcome.  Everything is pure in the set of entries and blocks.
 
 `basefs/view/walk.py` holds the rules of the paper for one path.  This module adds the properties of other paths: the
-file that a hard link names, and the life and the contributors below a directory.
+state after the entry that a link names, and the life and the contributors below a directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import NAMING_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
@@ -21,9 +21,8 @@ from basefs.log.store import Store
 from basefs.view.contributors import Contributors
 from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
-from basefs.view.quotas import Quotas, Use
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
-from basefs.view.walk import Below, Forest, Incarnation, MergedDirectory, Outcome, Unproven, Walk
+from basefs.view.walk import Below, Forest, Incarnation, MergedDirectory, Outcome, Walk
 
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
@@ -320,16 +319,10 @@ class _Answers:
 
 
 class Resolver:
-    """Resolves paths of one log.  Remembers what links name for as long as the log stays as it is.
+    """Resolves paths of one log."""
 
-    Attributes:
-        quotas: which entries are over the quotas of their keys.
-    """
-
-    def __init__(
-        self, store: Store, contents: Contents, *, as_if_complete: bool = False, quotas: Quotas | None = None
-    ) -> None:
-        """`as_if_complete`: as if all contents were here; `quotas`: those of another resolver of the same log.
+    def __init__(self, store: Store, contents: Contents, *, as_if_complete: bool = False) -> None:
+        """`as_if_complete`: as if all contents were here.
 
         Raises `DamagedLog` if the root entry cannot be read.
         """
@@ -346,13 +339,12 @@ class Resolver:
         #: whether there was a recovery.
         self._root_authority = Authority.of_root_key(root)
         self._rooted: tuple[tuple[int, int] | None, int, bool] = None, 0, False
-        self.quotas = Quotas(store) if quotas is None else quotas
         self._ancestry = Ancestry(store)
-        #: Entry -> the state of its path after it, where that cannot change any more.
+        #: Entry -> the state of its path after it, as if all contents were here; that never changes.
         self._states: Remembered[EntryHash, State] = Remembered(_REMEMBERED_PLACES)
         self._contributors: Remembered[EntryHash, tuple[Authority, Contributors]] = Remembered(_REMEMBERED)
-        #: Directory, which question, and without the keys that have quotas -> the keys valid there, and the answer.
-        self._below: Remembered[tuple[EntryHash, Below, bool], tuple[Authority, bool]] = Remembered(_REMEMBERED)
+        #: Directory and which question -> the keys valid there, and the answer.
+        self._below: Remembered[tuple[EntryHash, Below], tuple[Authority, bool]] = Remembered(_REMEMBERED)
         #: While they are asked for.
         self._answers: _Answers | None = None
         #: The version of the log in which those are.
@@ -380,16 +372,8 @@ class Resolver:
         return self._root_authority
 
     def is_allowed(self, write: Placed) -> bool:
-        """Whether the key of a write that comes is valid above it by its own ancestors, and has the quota for it."""
-        return self.fits(write, self.authority_above(write))
-
-    def fits(self, write: Placed, authority: Authority) -> bool:
-        """Whether the key of a write that is not in the log yet is valid by this authority, and its quota allows it."""
-        entry = write.entry
-        limits = authority.limits.get(entry.fingerprint)
-        if limits is None:
-            return authority.allows(entry.fingerprint)
-        return self.quotas.fits(entry.fingerprint, write.known_path, limits, Use(entry.size, 1))
+        """Whether the key of a write that comes is valid above it by its own ancestors."""
+        return self.authority_above(write).allows(write.entry.fingerprint)
 
     def root_directory(self) -> MergedDirectory:
         """What holds the root directory."""
@@ -475,7 +459,7 @@ class Resolver:
         `None` where no branch ends as a directory that was removed.
         """
         walk = Walk(self, Forest.of(entries, directory.mkdirs), directory, below=Below.LIFE_LATER)
-        deleted = dict(walk.deleted)
+        deleted = {one.mkdir: one.authority for one in walk.deleted}
         if not deleted:
             return None
         mkdirs = tuple(deleted)
@@ -486,77 +470,40 @@ class Resolver:
         """Whether the content of a write can be read."""
         return self._as_if_complete or self._lineages.is_complete(write)
 
-    def is_over(self, placed: Placed, authority: Authority) -> bool:
-        """Whether an entry is over the quotas of its key, which is valid by this authority."""
-        limits = authority.limits.get(placed.entry.fingerprint)
-        return limits is not None and self.quotas.is_over(placed, limits)
-
     def is_withheld(self, write: EntryHash) -> bool:
         """Whether the content of a write cannot be read only because some of it is not fetched, as nothing shows it."""
         return set(map(self._store.blocks.is_withheld, self._lineages.lacking(write))) == {True}
 
-    @property
-    def has_quotas(self) -> bool:
-        """Whether any key was ever granted with a quota."""
-        return self._store.has_quotas
-
     def snapshot(self, entry: EntryHash) -> State:
-        """The state of a file after an entry, whatever its path; not known of anything else."""
-        state = self.state_after(entry)
-        return state if state.kind.is_linkable else UNKNOWN
+        """The state of a file after an entry, whatever its path, and whether or not it counts there.
 
-    def state_after(self, hash: EntryHash) -> State:
-        """The state of a path after an entry, by what came before it alone."""
-        found: dict[EntryHash, State] = {}
-        #: Those that may change when something arrives, and all behind them.
-        unsettled: set[EntryHash] = set()
-        todo = [hash]
-        while todo:
-            at = todo[-1]
-            known = found.get(at) or self._states.get(at)
-            if known is not None:
-                found[at] = known
-                todo.pop()
-                continue
+        That is a function of the entry and of those before it on its path, which never changes: so it is found once,
+        and only whether the content can be read is looked up each time.  Of a directory, of nothing, and behind a
+        damaged row it is not known.
+        """
+        passed: list[Placed] = []
+        at: EntryHash | None = entry
+        state = ABSENT
+        while at is not None and (known := self._states.get(at)) is None:
             placed = self._store.get(at)
-            if placed is None or not placed.kind.is_state:
-                found[at] = UNKNOWN
-                unsettled.add(at)
-                continue
-            entry = placed.entry
-            if entry.action in (Action.LINK, Action.REVERT):
-                before: EntryHash | None = EntryHash(entry.content)
-            else:
-                before = entry.parent if placed.kind is EntryKind.SUCCESSOR else None
-            if before is not None and before not in found:
-                todo.append(before)
-                continue
-            state = ABSENT if before is None else found[before]
-            if entry.action is Action.LINK:
-                state = state._replace(origin=at) if state.kind.is_linkable else UNKNOWN
-            elif entry.action is Action.REVERT:
-                named = self._store.get(EntryHash(entry.content))
-                if named is None or named.path_id != placed.path_id:
-                    state = UNKNOWN
-                elif state.kind is not Kind.ABSENT:
-                    state = state._replace(mtime=entry.mtime)
-            else:
-                state = step(state, entry, complete=entry.action is not Action.WRITE or self.is_complete(placed))
-            found[at] = state
-            if before in unsettled or not state.complete:
-                unsettled.add(at)
-            else:
-                self._states.keep(at, state)
-        return found[hash]
-
-    def is_unfounded(self, target: EntryHash) -> bool:
-        """Whether an entry rests, at its own path, on an entry of a key that is not valid."""
-        placed = self._store.get(target)
-        if placed is None:
-            return False
-        directory = MergedDirectory((placed.directory,), *self._ancestry.authority(placed, self.root_authority()))
-        entries = self._store.entries_at(placed.path_id, directory.mkdirs)
-        return target in Walk(self, Forest.of(entries, directory.mkdirs), directory).unfounded
+            if placed is None:
+                return UNKNOWN
+            passed.append(placed)
+            at = _origin_of_state(placed)
+        if at is not None:
+            assert known is not None
+            state = known
+        for placed in reversed(passed):
+            state = _behind(state, placed.entry)
+            self._states.keep(placed.entry.hash, state)
+        if not state.kind.is_linkable:
+            return UNKNOWN
+        write = None if state.content is None else self._store.get(state.content)
+        return (
+            state
+            if state.content is None or (write is not None and self.is_complete(write))
+            else state._replace(complete=False)
+        )
 
     def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""
@@ -579,68 +526,65 @@ class Resolver:
 
     # The next two look level by level, with a list of their own instead of the stack: a tree may be thousands deep.
 
-    def has_effective_below(self, directory: Unproven, depth: int) -> bool:
+    def has_effective_below(self, directory: Incarnation) -> bool:
         """Whether any entry below one incarnation of a directory, however deep, counts."""
-        return self._has_below(directory, depth, Below.LATER)
+        return self._has_below(directory, Below.LATER)
 
-    def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
+    def has_life_below(self, directory: Incarnation) -> bool:
         """Whether any path below one incarnation of a directory, however deep, is live."""
-        return self._has_below(Unproven(mkdir, authority, False), depth, Below.LIFE_LATER)
+        return self._has_below(directory, Below.LIFE_LATER)
 
-    def _has_below(self, top: Unproven, depth: int, question: Below) -> bool:
+    def _has_below(self, top: Incarnation, question: Below) -> bool:
         """Whether anything below a directory counts, or lives, which is left for later by such a walk.
 
         The answer holds for the directories on the way as well, so a chain of them is looked at once.
         """
         self._renew()
-        #: Directories, their depths, and the numbers of those that hold them.
-        places = [(top, depth, -1)]
+        #: Directories, and the numbers of those that hold them.
+        places = [(top, -1)]
         todo = [0]
         while todo:
             number = todo.pop()
-            directory, depth, above = places[number]
-            found, further = self._look_below(directory, depth, question)
+            directory, above = places[number]
+            found, further = self._look_below(directory, question)
             if found:
                 self._note_below(directory, question, found=True)
                 while above >= 0:
-                    directory, _, above = places[above]
+                    directory, above = places[above]
                     self._note_below(directory, question, found=True)
                 return True
             todo += range(len(places), len(places) + len(further))
-            places += [(each, depth + 1, number) for each in further]
-        for directory, _, _ in places:
+            places += [(each, number) for each in further]
+        for directory, _ in places:
             self._note_below(directory, question, found=False)
         return False
 
-    def _look_below(self, directory: Unproven, depth: int, question: Below) -> tuple[bool, list[Unproven]]:
+    def _look_below(self, directory: Incarnation, question: Below) -> tuple[bool, list[Incarnation]]:
         """Whether anything directly below a directory is an answer, and otherwise the directories to be asked next."""
-        known = self._below.get((directory.mkdir, question, directory.unlimited))
+        known = self._below.get((directory.mkdir, question))
         if known is not None and known[0] == directory.authority:
             return known[1], []
-        further: list[Unproven] = []
-        walks = self._walks_below(directory.mkdir, directory.authority, depth, question, unlimited=directory.unlimited)
-        for outcome, walk in walks:
+        further: list[Incarnation] = []
+        for outcome, walk in self._walks_below(directory, question):
             if question is Below.LATER:
                 found = any(each is not None for each in walk.branches.values())
                 further += walk.unproven
             else:
                 found = outcome is not None and outcome.state.kind is not Kind.ABSENT
-                further += [Unproven(mkdir, authority, False) for mkdir, authority in walk.deleted]
+                further += walk.deleted
             if found:
                 return True, []
         return False, further
 
-    def _note_below(self, directory: Unproven, question: Below, *, found: bool) -> None:
-        self._below.keep((directory.mkdir, question, directory.unlimited), (directory.authority, found))
+    def _note_below(self, directory: Incarnation, question: Below, *, found: bool) -> None:
+        self._below.keep((directory.mkdir, question), (directory.authority, found))
 
-    def _walks_below(
-        self, mkdir: EntryHash, authority: Authority, depth: int, below: Below, *, unlimited: bool = False
-    ) -> Iterator[tuple[Outcome | None, Walk]]:
-        directory = MergedDirectory((mkdir,), authority, depth + 1)
-        for entries in self._entries_in(mkdir):
-            forest = Forest.of(entries, directory.mkdirs)
+    def _walks_below(self, directory: Incarnation, below: Below) -> Iterator[tuple[Outcome | None, Walk]]:
+        inside = MergedDirectory((directory.mkdir,), directory.authority, directory.depth + 1)
+        for entries in self._entries_in(directory.mkdir):
+            forest = Forest.of(entries, inside.mkdirs)
             if forest.heads:
-                walk = Walk(self, forest, directory, below=below, unlimited=unlimited)
+                walk = Walk(self, forest, inside, below=below)
                 yield self._result(walk), walk
 
     def contributors_below(self, directories: Collection[Incarnation]) -> Contributors:
@@ -695,3 +639,20 @@ class Resolver:
         """The entries of each path directly in one incarnation of a directory."""
         placed = self._store.get(mkdir)
         return () if placed is None else self._store.entries_under(placed.path_id, (mkdir,)).values()
+
+
+def _origin_of_state(placed: Placed) -> EntryHash | None:
+    """The entry from whose state that after another one follows; `None` where nothing was before."""
+    entry = placed.entry
+    if entry.action in NAMING_ACTIONS:
+        return EntryHash(entry.content)
+    return entry.parent if placed.kind is EntryKind.SUCCESSOR else None
+
+
+def _behind(before: State, entry: Entry) -> State:
+    """The state after an entry, as if all contents were here; `before`: that from which it follows."""
+    if entry.action is Action.LINK:
+        return before._replace(origin=entry.hash) if before.kind.is_linkable else UNKNOWN
+    if entry.action is Action.REVERT:
+        return before if before.kind is Kind.ABSENT else before._replace(mtime=entry.mtime)
+    return step(before, entry, complete=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from basefs.errors import PermissionDenied
 from basefs.log.entries import MAX_MADE
-from basefs.log.extensions import MAX_TIME, MIN_TIME, Quota
+from basefs.log.extensions import MAX_TIME, MIN_TIME
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
 from basefs.view.permissions import Authority
@@ -36,11 +36,6 @@ class Signer:
         """The keys that are valid there, the highest authority first."""
         valid = [key for key in self.keys if authority.allows(key.fingerprint)]
         return sorted(valid, key=lambda key: (authority.depths[key.fingerprint], key.fingerprint))
-
-    def limits(self, authority: Authority) -> Mapping[int, Quota] | None:
-        """The quotas of the key that signs there, by the depths of their directories; `None` without any."""
-        valid = self.valid(authority)
-        return authority.limits.get(valid[0].fingerprint) if valid else None
 
     def key_for(self, authority: Authority, path: Path) -> SigningKey:
         """The key with the highest authority at a path.  Raises `PermissionDenied`."""

@@ -8,13 +8,8 @@
   4. then the branch with more contributors;
   5. then the branch whose first entry has the higher hash.
 
-An entry is effective if its key is valid at its path and it is not over the key's quota, or if any effective entry
-builds on it.  All branches that end as a live directory are one candidate; a deleted directory in which something lives
-is a live directory.
-
-A key with a quota vouches for nobody: an entry is *unfounded* if its key is not valid, or if it rests on an unfounded
-entry, as the one before it or as what a revert names, unless it would be effective as well if no key with a
-quota were valid.  An unfounded entry does not count.
+An entry is effective if its key is valid at its path, or if any effective entry builds on it.  All branches that end as
+a live directory are one candidate; a deleted directory in which something lives is a live directory.
 """
 
 from __future__ import annotations
@@ -184,21 +179,6 @@ class Below(enum.Enum):
     LATER = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Unproven:
-    """A directory that counts only if something below it does.
-
-    Attributes:
-        mkdir: its entry.
-        authority: the keys valid there.
-        unlimited: whether that must count without the keys that have quotas.
-    """
-
-    mkdir: EntryHash
-    authority: Authority
-    unlimited: bool
-
-
 class Incarnation(NamedTuple):
     """One incarnation of a directory, by its mkdir entry.
 
@@ -216,23 +196,16 @@ class Incarnation(NamedTuple):
 class OtherPaths(Protocol):
     """The properties of other paths that the walk over one path needs."""
 
-    @property
-    def has_quotas(self) -> bool:
-        """Whether any key was ever granted with a quota."""
-
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
-
-    def is_over(self, placed: Placed, authority: Authority) -> bool:
-        """Whether an entry is over the quotas of its key, which is valid by this authority."""
 
     def snapshot(self, entry: EntryHash) -> State:
         """The state of a file after an entry, whatever its path; not known of anything else."""
 
-    def has_effective_below(self, directory: Unproven, depth: int) -> bool:
+    def has_effective_below(self, directory: Incarnation) -> bool:
         """Whether any entry below one incarnation of a directory, however deep, counts."""
 
-    def has_life_below(self, mkdir: EntryHash, authority: Authority, depth: int) -> bool:
+    def has_life_below(self, directory: Incarnation) -> bool:
         """Whether any path below one incarnation of a directory, however deep, is live."""
 
     def contributors_below(self, directories: Collection[Incarnation]) -> Contributors:
@@ -254,43 +227,26 @@ class Walk:
         directory: MergedDirectory,
         *,
         below: Below = Below.NOW,
-        unlimited: bool = False,
     ) -> None:
-        """A walk over a path.
-
-        `unlimited`: as if the keys with quotas were not valid.
-        """
         self._others = others
         self.forest = forest
         self.directory = directory
         self._depth = directory.depth
         self._below = below
-        self._unlimited = unlimited
         #: What it has not asked for: directories that were removed, which live if anything does in them, and others.
-        self.deleted: list[tuple[EntryHash, Authority]] = []
-        self.unproven: list[Unproven] = []
-        #: Directories below which something counts.
-        self._proven: set[EntryHash] = set()
+        self.deleted: list[Incarnation] = []
+        self.unproven: list[Incarnation] = []
         self.states: dict[EntryHash, State] = {}
         #: Entry -> the branch that it begins; `None` if it does not count.
         self.branches: dict[EntryHash, Branch | None] = {}
         self.authorities: dict[EntryHash, Authority] = {}
-        #: The entries that are over the quotas of their keys.
-        self.over: set[EntryHash] = set()
         self._order: list[Placed] = []
         self._base = directory.authority
         self._forward()
         #: The directories of which the entries below decide what counts here.
         self.decided_below: set[EntryHash] = set()
-        #: The entries that rest on one of a key that is not valid.
-        self.unfounded = self._find_unfounded() if others.has_quotas and not unlimited else frozenset()
         for placed in reversed(self._order):
             self.branches[placed.entry.hash] = self._branch(placed)
-
-    @property
-    def has_quotas(self) -> bool:
-        """Whether any key was ever granted with a quota."""
-        return self._others.has_quotas
 
     def united(self, mkdirs: Iterable[EntryHash]) -> Authority:
         """The keys valid at a directory that these entries of the path have made, with what hangs on each of them."""
@@ -348,7 +304,8 @@ class Walk:
         """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
         entry = placed.entry
         if entry.action is Action.LINK:
-            return self._others.snapshot(EntryHash(entry.content))._replace(origin=entry.hash)
+            state = self._others.snapshot(EntryHash(entry.content))
+            return state._replace(origin=entry.hash) if state.kind.is_linkable else state
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             state = self.states.get(target, UNKNOWN)
@@ -356,60 +313,12 @@ class Walk:
         complete = entry.action is not Action.WRITE or self._others.is_complete(placed)
         return step(before, entry, complete=complete)
 
-    # -- what is unfounded --------------------------------------------------------------------------------------------
-
-    def _find_unfounded(self) -> Collection[EntryHash]:
-        doubtful: set[EntryHash] = set()
-        for placed in self._order:
-            if self._rests_on(placed, doubtful):
-                doubtful.add(placed.entry.hash)
-        if not doubtful:
-            return doubtful
-        counting: set[EntryHash] = set()
-        for placed in reversed(self._order):
-            # What is behind a doubtful entry is doubtful.
-            if placed.entry.hash in doubtful and self._counts_unlimited(placed, counting):
-                counting.add(placed.entry.hash)
-        unfounded: set[EntryHash] = set()
-        for placed in self._order:
-            hash = placed.entry.hash
-            if hash in doubtful and hash not in counting and self._rests_on(placed, unfounded):
-                unfounded.add(hash)
-        return unfounded
-
-    def _rests_on(self, placed: Placed, doubtful: Collection[EntryHash]) -> bool:
-        """Whether the key of an entry is not valid, or the entry follows or names one of these."""
-        entry = placed.entry
-        authority = self.authorities[entry.hash]
-        if not authority.allows(entry.fingerprint):
-            return True
-        if entry.parent in doubtful:
-            return True
-        return entry.action is Action.REVERT and entry.content in doubtful
-
-    def _counts_unlimited(self, placed: Placed, counting: Collection[EntryHash]) -> bool:
-        """Whether an entry would count if the keys with quotas were not valid, and these of those that build on it."""
-        entry, state = placed.entry, self.states[placed.entry.hash]
-        if any(one.entry.hash in counting for one in self.forest.successors.get(entry.hash, ())):
-            return True
-        authority = self.authorities[entry.hash]
-        if not state.complete:
-            return False
-        if authority.may_grant(entry.fingerprint) or self._carries_keys(entry, authority):
-            return True
-        return entry.action is Action.MKDIR and self._counts_below(Unproven(entry.hash, authority, True))
-
     def _branch(self, placed: Placed) -> Branch | None:
         entry = placed.entry
-        if entry.hash in self.unfounded:
-            return None
         authority = self.authorities[entry.hash]
         own = NOBODY
-        if self._is_valid(entry, authority):
-            if entry.fingerprint in authority.limits and self._others.is_over(placed, authority):
-                self.over.add(entry.hash)
-            else:
-                own = Contributors.of(entry.fingerprint, authority.depths[entry.fingerprint])
+        if authority.allows(entry.fingerprint):
+            own = Contributors.of(entry.fingerprint, authority.depths[entry.fingerprint])
         behind = (self.branches.get(one.entry.hash) for one in self.forest.successors.get(entry.hash, ()))
         branches = [branch for branch in behind if branch is not None]
         chosen = self.choose(branches)
@@ -448,39 +357,28 @@ class Walk:
             entry = self.forest.states.get(entry.parent)
         return None
 
-    def _is_valid(self, entry: Entry, authority: Authority) -> bool:
-        return authority.may_grant(entry.fingerprint) if self._unlimited else authority.allows(entry.fingerprint)
-
-    def _carries_keys(self, entry: Entry, authority: Authority) -> bool:
-        """Whether a valid key without a quota hangs a grant or revoke on an entry."""
-        return any(authority.may_grant(key.fingerprint) for key in self.forest.hanging.get(entry.hash, ()))
-
     def _is_built_upon(self, entry: Entry, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
-        if self._carries_keys(entry, authority):
+        if any(authority.allows(key.fingerprint) for key in self.forest.hanging.get(entry.hash, ())):
             return True
-        return entry.action is Action.MKDIR and self._counts_below(Unproven(entry.hash, authority, self._unlimited))
+        return entry.action is Action.MKDIR and self._counts_below(Incarnation(entry.hash, authority, self._depth))
 
-    def _counts_below(self, directory: Unproven) -> bool:
+    def _counts_below(self, directory: Incarnation) -> bool:
         """Whether any entry below a directory counts."""
-        if directory.mkdir in self._proven:
-            return True
         if self._below is Below.LATER:
             self.unproven.append(directory)
             return False
         self.decided_below.add(directory.mkdir)
-        is_proven = self._others.has_effective_below(directory, self._depth)
-        if is_proven:
-            self._proven.add(directory.mkdir)
-        return is_proven
+        return self._others.has_effective_below(directory)
 
     def _has_life(self, remains: State, authority: Authority) -> bool:
         """Whether anything lives in a directory that was deleted."""
         assert remains.origin is not None
+        directory = Incarnation(remains.origin, authority, self._depth)
         if self._below is not Below.NOW:
-            self.deleted.append((remains.origin, authority))
+            self.deleted.append(directory)
             return False
-        return self._others.has_life_below(remains.origin, authority, self._depth)
+        return self._others.has_life_below(directory)
 
     def winner(self) -> Branch | None:
         """The branch that the path shows."""

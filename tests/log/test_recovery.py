@@ -16,7 +16,7 @@ import basefs.log.store
 from basefs.errors import InvalidEntry
 from basefs.log.check import check
 from basefs.log.entries import MAX_ENTRY, Action, Entry
-from basefs.log.extensions import MAX_RECOVERY_KEYS, MAX_RECOVERY_NUMBER, Extensions, Quota, Recovery, RecoveryKeys
+from basefs.log.extensions import MAX_RECOVERY_KEYS, MAX_RECOVERY_NUMBER, Extensions, Recovery, RecoveryKeys
 from basefs.log.keys import SigningKey, verify
 from basefs.log.repair import repair
 from basefs.log.store import checksum_of
@@ -247,7 +247,6 @@ def test_other_encodings_are_refused(data: bytes) -> None:
         (Action.MKDIR, b"/", Extensions(recovery=recovery_of(ROOT, 1, HEIR))),
         (Action.ADMIT, b"key", Extensions(recovery=recovery_of(ROOT, 1, HEIR))),
         (Action.REVOKE, b"key", Extensions(recovery=recovery_of(ROOT, 1, HEIR))),
-        (Action.GRANT, b"key", Extensions(quota=Quota(1, 1), recovery=recovery_of(ROOT, 1, HEIR))),
     ],
 )
 def test_other_entries_have_no_such_extension(action: Action, name: bytes, extensions: Extensions) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from basefs.log.entries import Action
-from basefs.log.extensions import NO_LIMIT
 from basefs.log.keys import SigningKey
 from basefs.view.members import MOST_OF_ONE
 from tests.support.commands import Cli
@@ -167,45 +164,6 @@ def test_the_daemon_refuses_names_as_well(tree: Cli, node: Node) -> None:
     assert "that key is named alice" in tree.fails("grant", "conf:/", "zed", ALICE.public.hex())
     node.basefs("unmount", "conf")
     assert granted(tree, "/d") == [(b"alice", ALICE.public)]
-
-
-def test_a_quota(tree: Cli) -> None:
-    tree("grant", "conf:/d", "alice", ALICE.public.hex(), "--max-bytes", "2k", "--max-entries", "3")
-    with tree.replica("conf", ALICE) as replica:
-        replica.commit(lambda author: author.write(path("/d/f"), b"x" * 500))
-    (row,) = (row for row in json.loads(tree("keys", "conf:/d", "--json")) if row["path"] == "/d")
-    assert (row["max_bytes"], row["max_entries"], row["used_bytes"], row["used_entries"]) == (2000, 3, 500, 1)
-    assert "500 B of 2.0 kB, 1 of 3 entries" in tree("keys", "conf:/d")
-    assert "larger quota" in tree.fails("grant", "conf:/d", "alice", ALICE.public.hex(), "--max-bytes", "1k")
-    tree("grant", "conf:/d", "alice", ALICE.public.hex())
-    assert "is granted there without a quota" in tree.fails(
-        "grant", "conf:/d", "alice", ALICE.public.hex(), "--max-entries", "9"
-    )
-
-
-def test_what_is_over_a_quota_is_listed_with_the_reason(tree: Cli) -> None:
-    tree("grant", "conf:/d", "alice", ALICE.public.hex(), "--max-entries", "0")
-    with tree.replica("conf") as replica:
-        replica.commit(lambda author: author.write(path("/d/f"), b"text"))
-        over = ALICE.sign(replica.attributes(path("/d/f")).entry, 1, Action.WRITE, b"f")
-        assert replica.apply([over], []).entries
-    assert "over the quota of alice" in tree("conflicts", "conf", "--ignored")
-    assert "over quota" in tree("log", "conf:/d/f")
-    tree("revert", "conf:/d/f", over.hash.hex()[:12])
-    with tree.replica("conf") as replica:
-        assert replica.read(path("/d/f")) == b""
-
-
-def test_a_quota_is_a_size_and_a_number(tree: Cli) -> None:
-    alice = ("grant", "conf:/d", "alice", ALICE.public.hex())
-    assert "is not a size" in tree.fails(*alice, "--max-bytes", "x", code=2)
-    tree.fails(*alice, "--max-entries", "-1", code=2)
-
-
-def test_a_quota_that_does_not_fit_into_a_grant_is_the_largest_that_does(tree: Cli) -> None:
-    tree("grant", "conf:/d", "alice", ALICE.public.hex(), "--max-bytes", "99999999999T", "--max-entries", str(10**20))
-    (row,) = (row for row in json.loads(tree("keys", "conf:/d", "--json")) if row["path"] == "/d")
-    assert (row["max_bytes"], row["max_entries"]) == (NO_LIMIT - 1, NO_LIMIT - 1)
 
 
 def test_a_key_below_the_root_lets_in_no_more_than_are_members(tree: Cli) -> None:

@@ -12,13 +12,13 @@ import pytest
 from basefs.daemon.api.client import Failure, Look
 from basefs.daemon.api.joining import Invited, OpenInvitation
 from basefs.daemon.api.messages import (
+    BusiestKey,
     ClusterMember,
+    ComparedView,
     HandlerCounts,
     LostContent,
-    OtherView,
     PartialContent,
     PeerLag,
-    PendingKey,
     RunningNode,
     WatchedChange,
     WatchItem,
@@ -26,7 +26,7 @@ from basefs.daemon.api.messages import (
 )
 from basefs.daemon.serf.program import InstalledSerf
 from basefs.log.entries import Action
-from basefs.log.extensions import Extensions, Quota
+from basefs.log.extensions import Extensions
 from basefs.management import main
 from basefs.management.resources import COLUMNS
 from tests.management.test_commands import WITHOUT_JSON
@@ -78,9 +78,8 @@ ENCODED = [
     LostContent("/f", "00", True),
     WatchItem("t", WatchedChange("modify", "/f", "file", 1.0, "00", "alice", "00")),
     Look("conf", "/mnt", failure=Failure("it is damaged")),
-    RunningNode(1.0, False, [], "00"),
-    [PendingKey("gamma", "10.0.0.1:18374", "00", "00", True, 1.0)],
-    OtherView("/f", "10.0.0.1:18375"),
+    RunningNode(1.0, False, [], BusiestKey("alice", "00", 1, 1, False)),
+    [ComparedView("beta", "same")],
     Invited("basefs1-", "00", "/", "gamma", 1),
     [OpenInvitation("/", "gamma", "00", 1, "open", ["gamma"], ["00"], "alpha")],
     {
@@ -140,7 +139,7 @@ def rich(conf: Cli, monkeypatch: pytest.MonkeyPatch) -> tuple[Cli, dict[str, str
         replica.commit(lambda author: author.grant(path("/"), b"carol", CAROL.public))
         replica.commit(lambda author: author.revoke(path("/"), b"carol", CAROL.fingerprint))
         assert replica.apply([ignored], []).entries
-        replica.commit(lambda author: author.key_holder.grant(path("/"), b"bob", BOB.public, Quota(9, 9)).draft)
+        replica.commit(lambda author: author.key_holder.grant(path("/"), b"bob", BOB.public).draft)
     monkeypatch.chdir(conf.base)
     return conf, {"FIRST": first.hash.hex(), "CAROL": CAROL.public.hex()}
 
@@ -175,8 +174,7 @@ def _encoded(value: Any) -> Any:
 
 def test_every_command_with_json_is_looked_at() -> None:
     asked = {line.split()[0] for line in STOPPED + RUNNING}
-    # `get` prints words of `list`, `recover` those of `revoke`, `accept` those of `grant`; the others print what stands
-    # in `ENCODED`.
+    # `get` prints words of `list`, `recover` those of `revoke`; the others print what stands in `ENCODED`.
     assert set(main.COMMANDS) - WITHOUT_JSON - asked == {
-        *("accept", "get", "join", "invite", "members", "watch", "installserf", "recover")
+        *("get", "join", "invite", "members", "watch", "installserf", "recover")
     }

@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from basefs.daemon.gossipkeys import KEY_FILE
 from basefs.fs.staging.workingset import DIRECTORY
+
+from basefs.daemon.gossipkeys import KEY_FILE
 from basefs.replica.replica import LOG_FILE
 
 _WAL = f"{LOG_FILE}-wal"

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from basefs.errors import InvalidEntry, NoSpace
 from basefs.fs.publish.plan import MAX_STEPS
+
+from basefs.errors import InvalidEntry, NoSpace
 from basefs.gossip.events import Address, encode_events
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry

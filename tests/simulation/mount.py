@@ -16,12 +16,13 @@ from stat import S_ISDIR
 from types import FrameType
 from typing import Any, TypeVar, cast
 
-from basefs.daemon import config
-from basefs.errors import IncompleteContent, NoSpace, NotADirectory, PathError
-from basefs.fs.filesystem import Filesystem
 from basefs.fs.machine import Machine
 from basefs.fs.owners import Owners
 from basefs.fs.staging.inode import Inode
+
+from basefs.daemon import config
+from basefs.errors import IncompleteContent, NoSpace, NotADirectory, PathError
+from basefs.fs.filesystem import Filesystem
 from basefs.log.hashes import EntryHash
 from basefs.path import Path
 from basefs.replica.replica import Replica

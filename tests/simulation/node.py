@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from basefs.fs.publish.plan import MAX_STEPS
+
 from basefs.daemon import config
 from basefs.errors import BaseFSError, IncompleteContent, NoSpace, PathError
-from basefs.fs.publish.plan import MAX_STEPS
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import Block
@@ -533,7 +534,6 @@ class Node:
             # As the daemon: what does not fit the disk costs one step (`basefs/daemon/lasting.py`).
             with contextlib.suppress(NoSpace):
                 await propagation.look_again()
-            await propagation.audit()
 
     async def _keep_durable(self, process: Process, replica: Replica) -> None:
         while True:

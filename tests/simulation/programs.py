@@ -8,9 +8,10 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
+from basefs.fs.staging.workingset import NOTE_SECONDS
+
 from basefs.errors import BaseFSError, NotFound, NotPermitted, PathError
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.staging.workingset import NOTE_SECONDS
 from basefs.path import Path, display
 from tests.simulation.ledger import File, Ledger, Other
 from tests.simulation.node import Killed, Node

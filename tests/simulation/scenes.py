@@ -45,10 +45,8 @@ class Scene:
         # A clock that is wrong by a century ends each invitation.
         invites = rng.random() < 0.6 and "clock" not in plan.faults
         asks, deaf = rng.random() < 0.3, rng.random() < 0.1
-        weights = {kind: 1.0 for kind in ("quota", "symlink") if rng.random() < 0.15}
-        if "symlink" in weights:
-            # Keys that were granted in the place of the link.
-            weights["expel"] = 0.7
+        # Keys that were granted in the place of the link are expelled.
+        weights = {"symlink": 1.0, "expel": 0.7} if rng.random() < 0.15 else {}
         # What has been listed may be gone after these.
         is_strict = rng.random() < 0.3 and not {"power", "backup"} & set(plan.faults)
         blacks_out = rng.random() < (0.1 if newcomers is None else 0.4) and bool(plan.faults)

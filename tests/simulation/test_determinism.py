@@ -89,4 +89,4 @@ def test_each_kind_of_scene_is_drawn() -> None:
     assert {scene.is_closed for scene in scenes} == {True, False}
     assert {scene.invites for scene in scenes if scene.newcomers} == {True, False}
     assert any(scene.asks for scene in scenes) and any(scene.deaf for scene in scenes)
-    assert {kind for scene in scenes for kind in scene.weights} == {"quota", "symlink", "expel", "readmit"}
+    assert {kind for scene in scenes for kind in scene.weights} == {"symlink", "expel", "readmit"}

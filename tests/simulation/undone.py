@@ -138,22 +138,6 @@ MENDS = (
         needs="holder",
     ),
     Mend(
-        "branch that a revert shows",
-        "view/walk.py",
-        "        self.decided_below.add(directory.mkdir)\n",
-        "        if directory.unlimited:\n            self.decided_below.add(directory.mkdir)\n",
-        45,
-        needs="holder",
-    ),
-    Mend(
-        "moved directory",
-        "view/author.py",
-        "self._tree.nearest(path[:-1])",
-        "self._directory(path[:-1])",
-        first=28,
-        needs="rename quota",
-    ),
-    Mend(
         "own idle time",
         "sync/session/protocol.py",
         "min(now - self._looked_at, self._longest)",
@@ -308,7 +292,7 @@ MENDS = (
         "replica/replica.py",
         "                batch.take_held(wanted)\n",
         "",
-        needs="holder quota",
+        needs="holder",
     ),
     Mend(
         "receipt of a publication",

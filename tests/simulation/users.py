@@ -8,7 +8,6 @@ from typing import Any
 
 from basefs.errors import BaseFSError, NoSpace, NotFound
 from basefs.log.entries import Action
-from basefs.log.extensions import Quota
 from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
@@ -129,14 +128,6 @@ class User:
         return f"accept {display(path)}", lambda author: author.reverter.accept(path)
 
     # In some scenes alone
-
-    def _quota(self) -> tuple[str, Change]:
-        path, number = self._rng.choice([(), *DIRECTORIES]), self._rng.randrange(len(self._keys))
-        quota, key = Quota(self._rng.choice((0, 500, 20_000)), self._rng.choice((1, 5, 50))), self._keys[number]
-        return (
-            f"grant {display(path)} {number} {quota}",
-            lambda author: author.grant(path, b"q%d" % number, key.public, quota),
-        )
 
     def _symlink(self) -> tuple[str, Change]:
         path, target = self._rng.choice(FILES + DIRECTORIES), self._rng.choice((b"a", b"../b", b"/nowhere"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from basefs.errors import InvalidEntry, PathError
 from basefs.log.blocks import Block
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, NO_LIMIT, Extensions, Quota
+from basefs.log.extensions import NO_EXTENSIONS, Extensions
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.log.placement import ROOT_PATH_ID
@@ -23,7 +23,7 @@ from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.states import Kind, encode_mode
+from basefs.view.states import Kind, Owner, encode_mode
 from tests.support.helpers import (
     ALICE,
     BOB,
@@ -53,8 +53,7 @@ HEIRS = (HEIR, SECOND_HEIR, ROOT_KEY)
 NODE_KEYS = ((ROOT_KEY,), (ALICE,), (BOB, CAROL), (DAVE,))
 CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2, 1200), b"line\n" * 40)
 MODES = (0o644, 0o755, 0o600, 0o640)
-QUOTAS = (None, None, Quota(700, 6), Quota(NO_LIMIT, 3))
-OWNERS = (None, None, (b"root", b"adm"))
+OWNERS = (None, None, Owner(b"root", b"adm", 0, 4))
 TIMES = (None, None, 5)
 
 
@@ -250,7 +249,7 @@ class World:
             self._commit(node, lambda author: author.rename(source, target))
 
     def link(self, node: Node, step: Step) -> None:
-        """Another name for a file."""
+        """Another path that begins as a file is."""
         target = self.pick(node, step.c, Kind.FILE, Kind.SYMLINK)
         if target is not None:
             self._commit(node, lambda author: author.make_link(self._new(node, step), target))
@@ -272,8 +271,7 @@ class World:
         names = self.pick(node, step.a)
         if names is not None:
             key = KEYS[step.b % len(KEYS)]
-            quota = QUOTAS[step.c % len(QUOTAS)]
-            self._commit(node, lambda author: author.grant(names, b"key", key.public, quota))
+            self._commit(node, lambda author: author.grant(names, b"key", key.public))
 
     def revoke(self, node: Node, step: Step) -> None:
         """Take a key's grants back, with acks or (by hand) without."""
@@ -315,8 +313,7 @@ class World:
                 content = encode_mode(0o640, None)
             case _:
                 content = b""
-        moved = Extensions(is_moved=action is Action.LINK and step.b % 2 == 0)
-        self._accept(node, key, parent, action, content, moved)
+        self._accept(node, key, parent, action, content)
 
     def _accept(
         self,
@@ -345,11 +342,7 @@ class World:
             recovery = recovery_of(self.root, author.key_holder.recoveries().last + 1, key)
             return author.key_holder.recover(b"root", recovery, dropped, discard=step.c == 0).draft
 
-        try:
-            node.replica.commit(make, key=key)
-        except PathError:
-            # The key is granted with a quota.
-            return
+        node.replica.commit(make, key=key)
 
     def announce(self, node: Node, step: Step) -> None:
         """Sign a recovery by hand, behind any grant or revoke on `/`, and perhaps confirm it, with nothing else."""
@@ -406,4 +399,4 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 def plain(tree: dict[Path, Shown]) -> dict[Path, tuple[object, ...]]:
     """What users see: without keys and entries, which acks and grants change."""
-    return {names: (s.kind, s.mode, s.owner, s.size, s.content, s.links, s.mtime) for names, s in tree.items()}
+    return {names: (s.kind, s.mode, s.owner, s.size, s.content, s.mtime) for names, s in tree.items()}

@@ -20,12 +20,12 @@ from basefs.errors import InvalidEntry, StoreError
 from basefs.log import codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import CHILD_ACTIONS, FIRST_ANNOTATION, KEY_ACTIONS, Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota
+from basefs.log.extensions import NO_EXTENSIONS, Extensions
 from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import Replica
-from basefs.view.states import Kind, encode_mode
+from basefs.view.states import Kind, Owner, encode_mode
 from tests.support.helpers import (
     ALICE,
     BIRTH,
@@ -47,11 +47,10 @@ from tests.support.helpers import (
 ERIN = make_key("erin")
 #: Keys that recoveries make the root key, former ones among them.
 HEIRS = (HEIR, HEIR, SECOND_HEIR, ALICE, ROOT_KEY)
-#: Alice holds a key for `/`, Bob and Carol for `/d`, Dave one for `/d` that was revoked, Erin one for `/d` with a
-#: quota; the stranger has none.  Erin builds on what Dave and the stranger write, and names it.  The last two keys are
-#: unknown until recoveries make them the root key.
+#: Alice holds a key for `/`, Bob, Carol and Erin for `/d`, Dave one for `/d` that was revoked; the stranger has none.
+#: Erin builds on what Dave and the stranger write, and names it.  The last two keys are unknown until recoveries make
+#: them the root key.
 KEYS = (ROOT_KEY, ALICE, BOB, BOB, CAROL, ERIN, ERIN, ERIN, DAVE, DAVE, STRANGER, HEIR, SECOND_HEIR)
-QUOTAS = (None, None, Quota(2**64 - 1, 3), Quota(30, 5), Quota(0, 2), Quota(200, 2**64 - 1))
 NAMES = (b"a", b"d")
 TEXTS = (b"", b"one\n", b"two\n", b"three " * 20)
 #: What most entries are: those that name other entries, and those that begin something to be named.
@@ -212,8 +211,8 @@ class Hostile:
         self._homes.update({e.hash: (born[0].hash, b"/") for e in born})
         directory = self._add(ROOT_KEY, born[0], Action.MKDIR, b"d", b"")
         last = directory
-        for key, quota in ((BOB, None), (CAROL, None), (DAVE, None), (ERIN, Quota(120, 12))):
-            last = self._add(ROOT_KEY, last, Action.GRANT, b"key", key.public, Extensions(quota=quota))
+        for key in (BOB, CAROL, DAVE, ERIN):
+            last = self._add(ROOT_KEY, last, Action.GRANT, b"key", key.public)
         self._add(ROOT_KEY, last, Action.REVOKE, b"key", bytes(DAVE.fingerprint))
         for parent, name in ((born[0], b"a"), (directory, b"a")):
             self._write(ROOT_KEY, parent, name, 1)
@@ -237,8 +236,7 @@ class Hostile:
         if action is Action.WRITE:
             self._write(key, parent, name, deed.name, early)
         else:
-            quota = QUOTAS[deed.name % len(QUOTAS)] if action is Action.GRANT else None
-            extensions = Extensions(quota=quota, is_moved=action is Action.LINK and deed.other % 2 == 0)
+            extensions = Extensions()
             self._add(key, parent, action, name, self._content(action, deed, parent), extensions, early)
 
     def _recover(self, deed: Deed) -> None:
@@ -281,15 +279,20 @@ class Hostile:
                     return bytes((deed.name,)) * HASH_SIZE
                 # Of the same path more often than of another one, grants and revokes on it included.
                 named = self._near(parent) if deed.other % 4 else self.entries
+                if deed.other % 8:
+                    # What the log takes.
+                    named = [entry for entry in named if entry.action.is_state] or named
+                if action is Action.REVERT and deed.name % 11:
+                    named = [entry for entry in named if self._homes[entry.hash] == self._homes[parent.hash]] or named
                 return bytes(named[-1 - deed.other % len(named)].hash)
             case Action.SLINK:
                 return b"target"
             case Action.NODE:
                 return b"\x01"
             case Action.XATTR:
-                return b"\x01\x06user.avalue"
+                return b"\x01a\x00\x05value"
             case Action.MODE:
-                return encode_mode(0o600 + deed.name, (b"root", b"adm") if deed.name % 2 else None)
+                return encode_mode(0o600 + deed.name, Owner(b"root", b"adm", 0, 4) if deed.name % 2 else None)
             case _:
                 return b""
 
@@ -341,7 +344,6 @@ def _may_follow(action: Action, parent: Entry) -> bool:
 def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
     """What users see at every path; of a content that cannot be read, that it cannot."""
     found: dict[Path, tuple[object, ...]] = {}
-    files: dict[EntryHash | None, list[tuple[Path, int]]] = {}
     for names, kind in replica.live_paths():
         it = replica.attributes(names)
         content: object
@@ -350,11 +352,5 @@ def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
         except StoreError as error:
             content = type(error)
         mtime = 0 if kind is Kind.DIRECTORY else it.mtime
-        if kind is not Kind.DIRECTORY:
-            files.setdefault(it.origin, []).append((names, it.links))
-        found[names] = (kind, it.mode, it.owner, it.size, it.links, it.version, it.origin, mtime, content)
-    for same in files.values():
-        # All names of a file, and no others, whichever was asked first.
-        assert all(links == len(same) for _, links in same)
-        assert all(set(replica.names_of(names)) == {name for name, _ in same} for names, _ in same)
+        found[names] = (kind, it.mode, it.owner, it.size, it.version, it.origin, mtime, content)
     return found

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from basefs.log import codecs
 from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import NO_EXTENSIONS, Extensions, Quota, RecoveryKeys
+from basefs.log.extensions import NO_EXTENSIONS, Extensions, RecoveryKeys
 from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import Replica
@@ -138,9 +138,9 @@ class Story:
         """Make a path what it was at an earlier entry."""
         return self.sign(key, parent, Action.REVERT, content=target.hash, wanted=wanted)
 
-    def grant(self, key: SigningKey, behind: Entry, whom: SigningKey, quota: Quota | None = None) -> Entry:
+    def grant(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
         """Let a key write; `behind` is the directory, or its last grant or revoke."""
-        return self.sign(key, behind, Action.GRANT, "key", whom.public, Extensions(quota=quota))
+        return self.sign(key, behind, Action.GRANT, "key", whom.public)
 
     def admit(self, key: SigningKey, behind: Entry, whom: SigningKey) -> Entry:
         """Let a key read; `behind` as for `grant`."""

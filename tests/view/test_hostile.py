@@ -67,21 +67,6 @@ def _arrivals(hostile: Hostile, chance: random.Random) -> list[Parcel]:
 @given(deeds(), SEEDS)
 # A hard link to an attribute behind a hard link.
 @example([*[Deed(0, 0, 0, 0, 0)] * 7, Deed(16, 0, 0, 0, 0), Deed(28, 0, 0, 0, 0), Deed(16, 0, 0, 0, 0)], 0)
-# A link that counts for its author, and names an entry that rests on a key with a quota.
-@example(
-    [
-        *[Deed(0, 0, 0, 0, 0)] * 4,
-        Deed(0, 8, 0, 20, 0),
-        *[Deed(0, 0, 0, 0, 0)] * 6,
-        Deed(16, 0, 0, 0, 0),
-        Deed(0, 0, 1, 0, 0),
-        *[Deed(12, 0, 0, 0, 0)] * 2,
-        *[Deed(0, 0, 0, 0, 0)] * 9,
-        Deed(8, 0, 0, 0, 0),
-        Deed(0, 5, 11, 0, 0),
-    ],
-    0,
-)
 def test_no_order_of_arrival_decides_what_is_shown(history: list[Deed], seed: int) -> None:
     check_orders(Hostile(history), seed)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from basefs.errors import NotPermitted, PermissionDenied
+from basefs.errors import PermissionDenied
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import Quota
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.replica import Replica
 from basefs.view.invitations import Invitation
@@ -138,12 +137,6 @@ def test_a_directory_in_the_place_of_a_file_shuts_out_nobody_that_was_granted_on
     story.grant(BOB, made, DAVE)
     story.delete(BOB, made)
     assert members(story) == {"root", "alice", "bob", "carol", "dave"}
-
-
-def test_a_key_with_a_quota_admits_nobody_and_is_a_member(story: Story, home: Entry) -> None:
-    last = story.grant(ROOT_KEY, home, BOB, quota=Quota(1000, 1000))
-    story.admit(BOB, last, CAROL)
-    assert members(story) == {"root", "alice", "bob"}
 
 
 def test_removing_a_directory_ends_no_membership_and_gives_no_right_to_write(story: Story, home: Entry) -> None:
@@ -290,21 +283,12 @@ def test_a_key_holder_admits_and_revokes(tmp_path: Path) -> None:
     replica.close()
 
 
-def test_a_key_holder_of_no_authority_or_with_a_quota_admits_nobody(tmp_path: Path) -> None:
-    def replica_of(key: SigningKey, quota: Quota | None) -> Replica:
-        root = make_replica(tmp_path / "root")
-        root.commit(lambda author: author.grant((), b"key", BOB.public, quota))
-        entries = [Entry.decode(raw) for raw in root.walk(())]
-        root.close()
-        return make_replica(tmp_path / key.fingerprint.hex(), (key,), born=entries)
-
-    replica = replica_of(STRANGER, None)
+def test_a_key_holder_of_no_authority_admits_nobody(tmp_path: Path) -> None:
+    root = make_replica(tmp_path / "root")
+    entries = [Entry.decode(raw) for raw in root.walk(())]
+    root.close()
+    replica = make_replica(tmp_path / "stranger", (STRANGER,), born=entries)
     with pytest.raises(PermissionDenied):
-        replica.commit(lambda author: author.admit((), b"reader", CAROL.public))
-    replica.close()
-    (tmp_path / "root").rename(tmp_path / "first")
-    replica = replica_of(BOB, Quota(100, 100))
-    with pytest.raises(NotPermitted):
         replica.commit(lambda author: author.admit((), b"reader", CAROL.public))
     replica.close()
 

@@ -8,9 +8,7 @@ import pathlib
 import pytest
 from hypothesis import example, given
 
-from basefs.errors import NotPermitted
 from basefs.log.entries import Action, Entry
-from basefs.log.extensions import Quota
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.draft import Draft
@@ -183,13 +181,13 @@ def does(replica: Replica, make, key: SigningKey = ROOT_KEY) -> None:  # type: i
 
 @pytest.fixture
 def replica(tmp_path: pathlib.Path):  # type: ignore[no-untyped-def]
-    """Root, Alice and Bob have written; Carol may only read, and Dave has a quota on /d."""
+    """Root, Alice and Bob have written; Carol may only read."""
     story = Story(tmp_path / "story", (ROOT_KEY, ALICE), recovery_keys())
     replica = story.replica(ROOT_KEY)
     does(replica, lambda author: author.write(path("/roots"), b"root's"))
     does(replica, lambda author: author.make_directory(path("/d")))
     does(replica, lambda author: author.grant(path("/d"), b"bob", BOB.public))
-    does(replica, lambda author: author.grant(path("/d"), b"dave", DAVE.public, Quota(1000, 10)))
+    does(replica, lambda author: author.grant(path("/d"), b"dave", DAVE.public))
     does(replica, lambda author: author.key_holder.admit((), b"carol", CAROL.public).draft)
     does(replica, lambda author: author.write(path("/hers"), b"alice's"), ALICE)
     does(replica, lambda author: author.write(path("/d/his"), b"bob's"), BOB)
@@ -209,9 +207,7 @@ def test_the_tree_and_its_keys_stay_what_they_are(replica: Replica) -> None:
     shown = tree_of(replica)
     assert dict(shown[()].keys) == {"heir": 0, "alice": 0}
     assert dict(shown[path("/d")].keys) == {"heir": 0, "alice": 0, "bob": 1, "dave": 1}
-    # The quota has stayed one, and the machines go on.
-    (quota,) = (one.quota for one in replica.grants(path("/d")) if one.fingerprint == DAVE.fingerprint)
-    assert quota == Quota(1000, 10)
+    # The machines go on.
     does(replica, lambda author: author.write(path("/d/daves"), b"more"), DAVE)
     does(replica, lambda author: author.write(path("/roots"), b"alice's"), ALICE)
     assert replica.read(path("/roots")) == b"alice's"
@@ -293,16 +289,6 @@ def test_what_the_former_root_key_had_revoked_stays_revoked(replica: Replica) ->
     assert plain(tree_of(replica)) == before
 
 
-def test_a_key_that_was_granted_again_keeps_its_smaller_quota(replica: Replica) -> None:
-    does(replica, lambda author: author.grant((), b"stranger", STRANGER.public), ALICE)
-    does(replica, lambda author: author.revoke((), b"stranger", STRANGER.fingerprint))
-    does(replica, lambda author: author.grant((), b"stranger", STRANGER.public, Quota(100, 5)))
-    recover(replica)
-    replica_tree = tree_of(replica)
-    assert dict(replica_tree[()].keys)["stranger"] == 0
-    assert live_nodes(replica)[()].authority.limits == {STRANGER.fingerprint: {0: Quota(100, 5)}}
-
-
 def test_grants_on_what_was_removed_let_their_keys_read_still(replica: Replica) -> None:
     does(replica, lambda author: author.make_directory(path("/e")))
     does(replica, lambda author: author.grant(path("/e"), b"stranger", STRANGER.public))
@@ -325,9 +311,7 @@ def test_a_second_recovery_replaces_the_first_one(replica: Replica) -> None:
     assert replica.is_root_key(ROOT_KEY.fingerprint) and HEIR.public not in replica.members()
 
 
-def test_a_key_that_is_granted_already_may_become_the_root_key_but_none_with_a_quota(replica: Replica) -> None:
-    with pytest.raises(NotPermitted, match="quota"):
-        recover(replica, DAVE)
+def test_a_key_that_is_granted_already_may_become_the_root_key(replica: Replica) -> None:
     before = plain(tree_of(replica))
     recover(replica, BOB)
     assert plain(tree_of(replica)) == before

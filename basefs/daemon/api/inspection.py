@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,16 +73,13 @@ def count_unpublished(home: Home, name: str) -> int:
     Raises `BaseFSError`, and OSError where the disk has no room to look.
     """
     # Imported here: it takes longer than the rest of `basefs unmount`, which rarely needs it.
-    from basefs.fs.owners import Owners
-    from basefs.fs.staging.scratch import ScratchNames
-    from basefs.fs.staging.workingset import WorkingSet
+    from basefs.fs.filesystem import count_unpublished as count
+    from basefs.fs.worktree.owners import Owners
+    from basefs.fs.worktree.scratch import ScratchNames
     from basefs.replica.replica import Replica
 
     directory = home.existing(name)
     scratch = ScratchNames(Settings.load(home.settings_path).never_publish)
+    owners = Owners(os.geteuid(), os.getegid(), keep=os.geteuid() == 0)
     with exclusive(directory, name), contextlib.closing(Replica(directory)) as replica:
-        working = WorkingSet(replica, Owners(os.geteuid(), os.getegid(), keep=False), time.time, scratch)
-        try:
-            return working.unpublished()
-        finally:
-            working.close()
+        return count(replica, owners, scratch)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from basefs.daemon.adoption import Adopter
 from basefs.daemon.api.messages import (
     LEAST_DIGITS,
-    AcceptInvited,
     ChangedGrant,
     GetRecovery,
     GrantedKey,
@@ -16,7 +14,6 @@ from basefs.daemon.api.messages import (
     Handlers,
     InviteKey,
     ListKeys,
-    ListLate,
     OtherKey,
     PublicKey,
     RecoverRootKey,
@@ -28,14 +25,13 @@ from basefs.daemon.api.versions import path_changes
 from basefs.daemon.keyfiles import signing_key
 from basefs.daemon.share import Share, assemble
 from basefs.errors import Exists, NotFound, NotPermitted, UsageError, suggestion
-from basefs.log.extensions import NO_LIMIT, Quota
 from basefs.log.hashes import Fingerprint
 from basefs.log.keys import fingerprint_of, parse_public_key
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.invitations import READERS, is_invitation, late_newcomers
+from basefs.view.invitations import READERS, is_invitation
 from basefs.view.keyholder import GrantPlan
 from basefs.view.members import MOST_OF_ONE, Members
 from basefs.view.past import GrantRecord
@@ -55,8 +51,6 @@ class KeyServices:
             GrantKey: self.grant,
             RevokeKey: self.revoke,
             InviteKey: self.invite,
-            ListLate: self.late,
-            AcceptInvited: self.accept_invited,
             GetRecovery: self.recovery,
             RecoverRootKey: self.recover,
         }
@@ -83,14 +77,11 @@ class KeyServices:
             raise UsageError(f"{request.name!r} is a name for invitations: make one with 'basefs invite'")
         public = parse_public_key(request.public)
         path = parse(request.path)
-        quota = None
-        if (request.max_bytes, request.max_entries) != (None, None):
-            quota = Quota(_limit(request.max_bytes), _limit(request.max_entries))
 
         def make(author: Author) -> GrantPlan:
             if not request.force:
                 _require_one_name(author, name, fingerprint_of(public))
-            plan = author.key_holder.grant(path, name, public, quota)
+            plan = author.key_holder.grant(path, name, public)
             _require_room(self._replica, members, plan.draft, public)
             return plan
 
@@ -113,17 +104,6 @@ class KeyServices:
         members = self._members()
         self._replica.commit(make)
         return to_text(path)
-
-    def late(self, request: ListLate) -> list[str]:
-        """See `ListLate`."""
-        found = self._replica.plan(lambda author: late_newcomers(author.past.grants(), author.past.arrived))
-        return [entry.hash.hex() for entry in found]
-
-    def accept_invited(self, request: AcceptInvited) -> str:
-        """See `AcceptInvited`."""
-        invite, key = (Fingerprint(bytes.fromhex(text)) for text in (request.invite, request.key))
-        adopted = Adopter(self._replica).accept(invite, key)
-        return adopted.name.decode("utf-8", "replace")
 
     def revoke(self, request: RevokeKey) -> RevokeOutcome:
         """See `RevokeKey`."""
@@ -227,11 +207,6 @@ def _require_room(replica: Replica, members: Members | None, grant: Draft, publi
         )
 
 
-def _limit(most: int | None) -> int:
-    """A limit as a grant has it, which takes no larger number."""
-    return NO_LIMIT if most is None else min(most, NO_LIMIT - 1)
-
-
 def _is_surplus(one: GrantRecord, members: Members | None) -> bool:
     """Whether the key of a grant in force is no member all the same; an invitation never was one."""
     if members is None or one.standing not in ("valid", "reads"):
@@ -240,7 +215,6 @@ def _is_surplus(one: GrantRecord, members: Members | None) -> bool:
 
 
 def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool, is_surplus: bool) -> GrantedKey:
-    quota = one.entry.extensions.quota
     return GrantedKey(
         path=to_text(one.path),
         name=one.entry.name.decode("utf-8", "replace"),
@@ -252,10 +226,6 @@ def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool, i
         grant=one.entry.hash.hex(),
         public=one.entry.content.hex(),
         own=own,
-        max_bytes=None if quota is None or quota.bytes == NO_LIMIT else quota.bytes,
-        max_entries=None if quota is None or quota.entries == NO_LIMIT else quota.entries,
-        used_bytes=None if one.used is None else one.used.bytes,
-        used_entries=None if one.used is None else one.used.entries,
     )
 
 

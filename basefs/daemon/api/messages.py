@@ -45,8 +45,6 @@ class Request(Generic[_Answer]):
 
 #: Digits of a hash or a fingerprint that a user gives, at least.
 LEAST_DIGITS = 8
-#: Machines that ask to write in one list: in an open filesystem anybody can claim to be any number of them.
-MAX_PENDING = 100
 #: Metadata of a field whose own fields are in the same JSON object; left out where it is `None`.
 INLINE = {"inline": True}
 
@@ -128,8 +126,8 @@ class RevisionRow:
     Attributes:
         time, arrived: when it was signed, by the signer's clock, and when it came to this node.
         action: of the entry; `attributes` for a change of mode, owner or time, `accept` for a revert that ends a branch
-            that had lost, `rename` for a link whose file has lost the name that it had.
-        source: the path of the file that a link or rename names.
+            that had lost.
+        source: the path of the entry that a link names.
         key, fingerprint: of the key that signed it; the name if it is known.
         kind, size: what the path was after it: file, directory, symlink or absent; `None` if that is unknown, and for
             grants and revokes.
@@ -153,7 +151,7 @@ class RevisionRow:
 class ListRevisions(Request[list[RevisionRow]]):
     """The revisions of a path, and those of the names that its file had before, in the order of signing, last first.
 
-    `below`: the revisions of all paths below it as well, and of no earlier names.  `arrival`: in the order of arrival.
+    `below`: the revisions of all paths below it as well.  `arrival`: in the order of arrival.
     """
 
     command = "log"
@@ -196,12 +194,14 @@ class Version:
     """What was at a path at a moment.
 
     Attributes:
-        kind: file, directory or symlink.
-        mode, owner: octal digits, and names of user and group ("root:adm"); `None` if unknown, the owner also where it
-            is the mounting user.
+        kind: file, directory, symlink, fifo, character device or block device.
+        mode, owner: octal digits, and names of user and group ("root:adm"), the number of one without a name; `None` if
+            unknown, the owner also where it is the mounting user.
         size: bytes of a file, 0 for anything else.
         mtime: UNIX seconds.
         target: of a symbolic link.
+        device: major and minor number of a device ("8:1").
+        xattrs: extended attributes ("user.comment=greeting"); bytes that are no text show as escapes.
         content: the entry by which the content of a file is read.
         entry: the entry that the path ended with.
     """
@@ -212,6 +212,8 @@ class Version:
     size: int
     mtime: float
     target: str | None
+    device: str | None
+    xattrs: list[str]
     content: str | None
     entry: str
 
@@ -365,11 +367,7 @@ class AcceptConflicts(Request[list[SettledConflict]]):
 
 @message
 class GrantedKey:
-    """A grant; `standing`: as `basefs keys` explains it; `grant`: its entry; `own`: of a key of this node.
-
-    `max_bytes`, `max_entries`: its quota, `None` is no limit; `used_bytes`, `used_entries`: what the key has written at
-    and below the path, `None` without a quota.
-    """
+    """A grant; `standing`: as `basefs keys` explains it; `grant`: its entry; `own`: of a key of this node."""
 
     path: str
     name: str
@@ -381,10 +379,6 @@ class GrantedKey:
     grant: str
     public: str
     own: bool
-    max_bytes: int | None
-    max_entries: int | None
-    used_bytes: int | None
-    used_entries: int | None
 
 
 @message
@@ -397,36 +391,6 @@ class ListKeys(Request[list[GrantedKey]]):
     command = "keys"
     path: str | None = None
     every: bool = False
-
-
-@message
-class PendingKey:
-    """A machine that asks to write.
-
-    Attributes:
-        name: the name that the machine gives itself.
-        address: as Serf knows it.
-        public, fingerprint: the key that it asks for.
-        proved: whether the machine has proved that the key is its own; in an open filesystem nobody can.
-        asked: when this node saw it first, since its daemon was started.
-    """
-
-    name: str
-    address: str
-    public: str
-    fingerprint: str
-    proved: bool
-    asked: float
-
-
-@message
-class ListPending(Request[list[PendingKey]]):
-    """The machines that ask to write, at most `MAX_PENDING`, the first that asked first.
-
-    In a closed filesystem only those that have proved the key.
-    """
-
-    command = "pending"
 
 
 @message
@@ -466,7 +430,7 @@ class OtherKey:
 
 @message
 class GrantKey(Request[GrantOutcome]):
-    """Let a public key write at a path and below it; `max_bytes`, `max_entries`: its quota, `None` is no limit.
+    """Let a public key write at a path and below it.
 
     Without `force` a name that another key has is refused, and so is a second name of a key.
     """
@@ -477,8 +441,6 @@ class GrantKey(Request[GrantOutcome]):
     public: str
     dry_run: bool = False
     force: bool = False
-    max_bytes: int | None = None
-    max_entries: int | None = None
     signer: OtherKey | None = None
 
 
@@ -490,25 +452,6 @@ class InviteKey(Request[str]):
     path: str | None
     name: str
     public: str
-
-
-@message
-class ListLate(Request[list[str]]):
-    """The grants by which keys have joined with an invitation, and that came to this node after its end (hashes)."""
-
-    command = "late"
-
-
-@message
-class AcceptInvited(Request[str]):
-    """Adopt a key (fingerprint) that has joined with an invitation of this node (fingerprint); the answer is its name.
-
-    It may be the key of somebody else who has the token: so the caller has shown it to a person.
-    """
-
-    command = "accept-invited"
-    invite: str
-    key: str
 
 
 @message
@@ -611,14 +554,6 @@ class PendingWork:
 
     unpublished: int
     handlers: HandlerCounts | None
-
-
-@message
-class OtherView:
-    """A peer with the same log that shows something else at a path."""
-
-    path: str
-    peer: str
 
 
 @message
@@ -760,16 +695,30 @@ class RenewGossipKey(Request[RenewedGossipKey]):
 
 
 @message
+class BusiestKey:
+    """The key that has written most in the last hour, or in the one before; `key`: its name, if it has one.
+
+    `bytes`: of files, as its entries state them; `alarm`: whether that is so much that somebody should look at it.
+    """
+
+    key: str | None
+    fingerprint: str
+    entries: int
+    bytes: int
+    alarm: bool
+
+
+@message
 class RunningNode:
     """A running daemon: when it was started, whether the disk of its log is full, and the members of its cluster.
 
-    `members` is `None` for a single node.  `asks`: fingerprint of the key with which it asks to write, if it does.
+    `members` is `None` for a single node.  `busiest`: `None` where nothing was written.
     """
 
     started: float
     disk_full: bool
     members: list[ClusterMember] | None
-    asks: str | None = None
+    busiest: BusiestKey | None = None
 
 
 @message
@@ -788,16 +737,14 @@ class LostContent:
 class Status:
     """The summary, the newest entry, conflicts, this node's keys, and where they may write.
 
-    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
-    that show something else although their log is equal.  `lost_contents`: the incomplete ones, if
-    none of the members that answer has any of them.
+    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.
+    `lost_contents`: the incomplete ones, if none of the members that answer has any of them.
     """
 
     summary: Summary = field(metadata=INLINE)
     latest: LatestEntry | None
     limit_reached: str
     conflicts: int
-    differing: list[OtherView]
     fingerprints: list[str]
     may_write: list[str]
     lost_contents: list[LostContent] = field(default_factory=list)
@@ -971,6 +918,22 @@ class GetClocks(Request[list[NodeClock]]):
     """By how many seconds the clocks of the other nodes are ahead, as far as they answer within `timeout` seconds."""
 
     command = "clocks"
+    timeout: float
+
+
+@message
+class ComparedView:
+    """What another node shows: `same`, `differs`, or `unknown` if it did not answer or has another log now."""
+
+    name: str
+    view: str
+
+
+@message
+class CompareViews(Request[list[ComparedView]]):
+    """Whether the other nodes show the same, as far as they answer within `timeout` seconds."""
+
+    command = "compare_views"
     timeout: float
 
 

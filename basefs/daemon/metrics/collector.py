@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from basefs.daemon.api.messages import (
+    BusiestKey,
     ClusterMember,
     GetNetwork,
     GetResources,
@@ -70,6 +71,7 @@ class DaemonCollector(Collector):
             )
             text = "1 while what was saved here, or has come from a peer, does not fit on the disk of the log"
             yield GaugeMetricFamily("basefs_disk_full", text, value=status.node.disk_full)
+            yield from _busiest(status.node.busiest)
         if status.node is not None and status.node.members is not None:
             yield from _peers([member for member in status.node.members if member.same_filesystem])
             traffic = self._ask(GetResources()).traffic
@@ -95,16 +97,20 @@ def _levels(status: Status) -> Iterator[Metric]:
     yield GaugeMetricFamily("basefs_limit_reached", text, value=bool(status.limit_reached))
     yield GaugeMetricFamily("basefs_conflicts", "Revisions that lost a conflict", value=status.conflicts)
     yield GaugeMetricFamily("basefs_damaged", "Rows of the log found damaged", value=summary.damaged)
-    text = "Peers that show something else at a path although both logs are equal"
-    differing = GaugeMetricFamily("basefs_view_differs", text, labels=["path", "peer"])
-    for other in status.differing:
-        differing.add_metric([other.path, other.peer], 1)
-    yield differing
     if summary.pending is not None:
         text = "Names that were changed here and are not in the log yet"
         yield GaugeMetricFamily("basefs_unpublished", text, value=summary.pending.unpublished)
         if summary.pending.handlers is not None:
             yield from _handlers(summary.pending.handlers)
+
+
+def _busiest(busiest: BusiestKey | None) -> Iterator[Metric]:
+    if busiest is not None:
+        text = "{} that the key which writes most has written in the last hour, or in the one before"
+        for what, value in (("entries", busiest.entries), ("bytes", busiest.bytes)):
+            found = GaugeMetricFamily(f"basefs_busiest_key_{what}", text.format(what.capitalize()), labels=["key"])
+            found.add_metric([busiest.key or busiest.fingerprint[:12]], value)
+            yield found
 
 
 def _handlers(counts: HandlerCounts) -> Iterator[Metric]:

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 ROOT_ID, _INCOMING_ID = 1, 2
 
 
+#: No nodes; most have none.
+_NONE: list[Node] = []
+
+
 class Opened:
     """The open handles of a node.
 
@@ -44,10 +48,12 @@ class Node:
         lookups: how many references the kernel has.
         opened: open handles, if there are any.
         pages: inode, size and mtime of what the kernel's pages are of.
+        older: files that had its name before jobs replaced them, as far as they are still open.
     """
 
     __slots__ = (
-        "_epoch", "_path", "children", "id", "inode", "kind", "lookups", "more", "name", "opened", "pages", "parent",
+        "_epoch", "_path", "children", "id", "inode", "kind", "lookups", "more", "name", "older", "opened", "pages",
+        "parent",
     )  # fmt: skip
 
     def __init__(self, number: int, inode: int, kind: int) -> None:
@@ -59,6 +65,7 @@ class Node:
         self.lookups = 0
         self.opened: Opened | None = None
         self.pages: tuple[int, int, int] | None = None
+        self.older: list[Node] = _NONE
         self._path, self._epoch = b"", -1
 
     def path(self, epoch: int) -> bytes | None:
