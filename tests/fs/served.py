@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from basefs.daemon.config import QUIET_SECONDS, Home
 from basefs.daemon.main import SWITCH_INTERVAL
 from basefs.daemon.mounting import Mounting
-from basefs.daemon.mounts import detach
+from basefs.daemon.mounts import is_dead
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.settings import Settings
 from basefs.fs.events.runner import HandlerSettings
@@ -34,12 +34,14 @@ from basefs.view.states import Kind
 from tests.fs.twin import TIMES, Face, View
 from tests.support.helpers import BIRTH, BOB, ROOT_KEY, Clock, genesis, make_key, make_replica
 from tests.support.mounts import wait_until
-from tests.support.node import has_ended
+from tests.support.node import detach, has_ended, mount_points
 from tests.support.patience import DEADLINE
 
 #: Who may write, so that all logs begin alike.
 KEYS = (ROOT_KEY, BOB)
 NAME = "served"
+#: Transactions in which all is published that can be.
+MOST_ROUNDS = 5
 _TYPES = {
     Kind.FILE: stat.S_IFREG,
     Kind.DIRECTORY: stat.S_IFDIR,
@@ -56,11 +58,10 @@ _context.set_forkserver_preload([__name__])
 def view_of(replica: Replica, owners: Owners) -> View:
     """What the log shows."""
     found = {}
-    for names, _ in replica.live_paths():
-        look = replica.look(names)
-        if names == CLUSTER_FILE or look is None:
+    for names, outcome in replica.outcomes([names for names, _ in replica.live_paths()]).items():
+        if names == CLUSTER_FILE or outcome is None:
             continue
-        state = look[0]
+        state = outcome.state
         content = replica.read(names) if state.kind is Kind.FILE else state.target
         found[b"/".join(names).decode() or "."] = Face(
             _TYPES[state.kind] | state.mode,
@@ -142,7 +143,11 @@ class _Daemon:
 
     def publish(self) -> int:
         """Publish what was closed; how many names stay unpublished."""
-        self._filesystem.publish()
+        for _ in range(MOST_ROUNDS):
+            self._filesystem.publish()
+            # What can only follow something else comes with the next transaction.
+            if not self._filesystem.unpublished():
+                break
         return self._filesystem.unpublished()
 
     def settle(self) -> None:
@@ -268,10 +273,8 @@ class Served:
 
     def kill_server(self) -> None:
         """End the mount server as a crash does, and wait until the daemon has brought the mount back."""
-        before = self._server()
-        os.kill(before, signal.SIGKILL)
-        wait_until(lambda: has_ended(before), "the end of the mount server")
-        wait_until(lambda: os.path.ismount(self.mount), "the mount")
+        _kill(self._server())
+        wait_until(lambda: is_served(self.mount), "the mount")
 
     def _server(self) -> int:
         """The process of the mount server."""
@@ -286,10 +289,20 @@ class Served:
         """Leave nothing behind, whatever has happened."""
         self.kill_daemon()
         with contextlib.suppress(AssertionError):
-            server = self._server()
-            detach(self.mount, lazy=True)
-            os.kill(server, signal.SIGKILL)
-            wait_until(lambda: has_ended(server), "the end of the mount server")
+            _kill(self._server())
+        for point in mount_points(self.mount):
+            detach(point)
+
+
+def is_served(mount: Path) -> bool:
+    """Whether a mount answers; a dead one may still be there."""
+    # In this order, since it may be mounted in between.
+    return not is_dead(mount) and os.path.ismount(mount)
+
+
+def _kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+    wait_until(lambda: has_ended(process), "the end of the mount server")
 
 
 #: A class of hosts.

@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 
 from basefs.fs.worktree.owners import Owners
 from basefs.replica.replica import LOG_FILE, Replica
-from tests.fs.served import Served, served, view_of
+from tests.fs.served import Served, is_served, served, view_of
 from tests.fs.twin import (
     CHANGES,
     HELD,
     LOOKS,
     NOBODY,
+    NOTHING,
     OPENS,
     ROOT_CHANGES,
     Place,
@@ -53,9 +54,10 @@ FIRST: tuple[Step, ...] = (
     ("link", "d/a", "b"),
 )
 USERS = st.sampled_from([0, 0, 0, 0, NOBODY])
-STEPS = st.tuples(st.one_of(CHANGES, CHANGES, ROOT_CHANGES, OPENS, HELD, HELD, LOOKS), USERS)
+STEPS = st.tuples(st.one_of(NOTHING, CHANGES, CHANGES, ROOT_CHANGES, OPENS, HELD, HELD, LOOKS), USERS)
 EVENTS = st.sampled_from(
     [
+        "nothing",
         "publish",
         "publish",
         "kill_daemon",
@@ -117,12 +119,16 @@ class Play:
         for step in FIRST:
             self.twins.do(step)
 
+    def nothing(self) -> None:
+        """What shrunk examples are made of."""
+
     def publish(self) -> None:
         """All is published."""
         self.start_daemon()
         published = self._host.published()
         if not any(opened.writes for opened in self.twins.disk.opened):
-            assert differences(view(self.twins.disk.tree()), published) == []
+            differing = differences(view(self.twins.disk.tree()), published)
+            assert differing == [], differing
 
     def kill_daemon(self) -> None:
         """The mount goes on without a daemon."""
@@ -218,7 +224,7 @@ class RealHost:
     def kill_server(self) -> None:
         """See `Host`."""
         self._node.kill_server(NAME)
-        wait_until(lambda: os.path.ismount(self.mount), "the mount")
+        wait_until(lambda: is_served(self.mount), "the mount")
 
     def published(self) -> View:
         """See `Host`."""

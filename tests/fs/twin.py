@@ -209,6 +209,9 @@ class Place:
             xattrs = _xattrs(path)
         return face(status, content, xattrs)
 
+    def nothing(self) -> None:
+        """What shrunk examples are made of."""
+
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def look(self, path: str) -> Any:
@@ -225,7 +228,7 @@ class Place:
 
     def save(self, path: str, size: int, flags: int, offset: int = 0) -> None:
         """Open, write and close."""
-        file = os.open(self.root / path, os.O_WRONLY | os.O_NONBLOCK | flags, 0o666)
+        file = _open(self.root / path, os.O_WRONLY | flags)
         try:
             os.pwrite(file, content_of(size), offset)
         finally:
@@ -323,6 +326,8 @@ class Place:
         top = self.root / source
         if target.startswith(f"{source}/"):
             return
+        if os.path.lexists(self.root / target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         found = [(path, path.relative_to(top), self._face(path)) for path in (top, *_below(top))]
         for path, below, seen in found:
             new = self.root / target / below
@@ -356,7 +361,7 @@ class Place:
 
     def open(self, path: str, flags: int) -> Face | None:
         """Open a file and hold it open."""
-        file = os.open(self.root / path, flags | os.O_NONBLOCK, 0o666)
+        file = _open(self.root / path, flags)
         return self._hold(Opened(file, path, flags))
 
     def _hold(self, opened: Opened) -> Face | None:
@@ -470,6 +475,15 @@ class Place:
             opened.close()
 
 
+def _open(path: Path, flags: int) -> int:
+    """open(2), which waits for nobody, and refuses devices as a mount with `nodev` does."""
+    file = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    if stat.S_ISCHR(os.fstat(file).st_mode):
+        os.close(file)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return file
+
+
 def _check(result: int) -> None:
     if result:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -558,6 +572,7 @@ def _verb(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[St
     return st.tuples(st.just(name), *arguments)
 
 
+NOTHING = _verb("nothing")
 _SAVE = _verb("save", PATHS, SIZES, st.just(os.O_CREAT | os.O_TRUNC))
 #: By path, also where others work on the same paths.
 CHANGES = st.one_of(
@@ -626,10 +641,10 @@ class Twins:
         step = self.disk.resolve(step)
         with user(uid):
             expected, found = (place.do(step) for place in (self.disk, self.mount))
-        assert found == expected, (step, uid)
+        assert found == expected, (step, uid, expected, found)
         for path in [argument for argument in step[1:] if isinstance(argument, str)]:
             expected, found = (place.do(("look", path)) for place in (self.disk, self.mount))
-            assert found == expected, (step, uid, path)
+            assert found == expected, (step, uid, path, expected, found)
         self.check_opened()
 
     def check_opened(self) -> None:
