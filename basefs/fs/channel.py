@@ -247,7 +247,8 @@ class DaemonLink:
         self._reporting = threading.Lock()
         self._questions: list[Sequence[Any]] = []
         self._seq = 0
-        self._waiting: dict[bytes, tuple[int, Flags]] = {}
+        #: By path and inode: a path may get another file before a change of the first one is sent.
+        self._waiting: dict[tuple[bytes, int], Flags] = {}
         #: The number of the last change of each path that has changed after the change number `_floor`.
         self._last: dict[bytes, int] = {}
         self._floor = 0
@@ -278,14 +279,14 @@ class DaemonLink:
             if self._lines is None:
                 return
             self._last[path] = self._seq
-            before = self._waiting.pop(path, None)
+            before = self._waiting.pop((path, inode), None)
             if before is not None:
                 # Of these two the last one counts.
                 ended = Flags.WRITING if flags & Flags.CLOSED else Flags.CLOSED if flags & Flags.WRITING else NO_FLAGS
-                flags |= before[1] & ~ended
+                flags |= before & ~ended
             elif not self._waiting:
                 self._woken.notify()
-            self._waiting[path] = inode, flags
+            self._waiting[path, inode] = flags
 
     def changed_after(self, path: bytes, seen: int) -> bool:
         """Whether a path changed after the change number `seen`."""
@@ -378,7 +379,7 @@ class DaemonLink:
         messages, self._questions = self._questions, []
         changes, self._waiting = self._waiting, {}
         if changes:
-            packed = [(_text(path), inode, flags) for path, (inode, flags) in changes.items()]
+            packed = [(_text(path), inode, flags) for (path, inode), flags in changes.items()]
             messages.append(("changed", self._seq, packed))
         return messages
 

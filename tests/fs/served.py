@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from basefs.daemon.config import QUIET_SECONDS, Home
 from basefs.daemon.main import SWITCH_INTERVAL
-from basefs.daemon.mounting import Mounting
+from basefs.daemon.mounting import Mounting, is_served
 from basefs.daemon.mounts import is_dead
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.settings import Settings
@@ -27,7 +27,6 @@ from basefs.fs.events.runner import HandlerSettings
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.worktree.owners import Owners
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import EntryHash
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind
@@ -89,7 +88,7 @@ class _Daemon:
         # Ahead of what was signed before a kill.
         clock.now = BIRTH + 1000.0 * self._replica.totals()["entries"]
         self._owners = Owners(os.getuid(), os.getgid(), keep=True)
-        self._filesystem = Filesystem(self._replica, self._owners, QUIET_SECONDS)
+        self._filesystem = Filesystem(self._replica, self._owners, QUIET_SECONDS, mounted=is_served(home, NAME))
         options = DaemonOptions(
             name=NAME,
             mountpoint=base / "mount",
@@ -109,7 +108,7 @@ class _Daemon:
             handlers=HandlerSettings(),
         )
         self._mounting = Mounting(home, options, self._filesystem, lambda: None)
-        self._mounting.begin(lambda: None)
+        self._mounting.begin()
 
     def serve(self, requests: multiprocessing.connection.Connection) -> None:
         """Answer until a request says that it is the last one."""
@@ -154,13 +153,9 @@ class _Daemon:
         """Bring what has arrived to the disk, as far as nobody writes there."""
         self._filesystem.settle()
 
-    def hashes(self) -> list[EntryHash]:
+    def entries(self) -> list[bytes]:
         """All entries."""
-        return self._replica.find_entries("")
-
-    def send(self, hashes: list[EntryHash]) -> list[bytes]:
-        """These entries."""
-        return [encoded for hash in hashes if (encoded := self._replica.entry(hash))]
+        return list(self._replica.walk(()))
 
     def receive(self, entries: list[bytes]) -> None:
         """Entries arrive."""
@@ -189,9 +184,10 @@ class _Daemon:
     def contents(self) -> set[bytes]:
         """Every content that the log holds, of whichever version."""
         found = set()
-        for hash in self.hashes():
-            if Entry.decode(self._replica.entry(hash) or b"", hash).action is Action.WRITE:
-                found.add(self._replica.content_at(hash))
+        for encoded in self.entries():
+            entry = Entry.decode(encoded)
+            if entry.action is Action.WRITE:
+                found.add(self._replica.content_at(entry.hash))
         return found
 
     def problems(self) -> list[str]:
@@ -274,7 +270,7 @@ class Served:
     def kill_server(self) -> None:
         """End the mount server as a crash does, and wait until the daemon has brought the mount back."""
         _kill(self._server())
-        wait_until(lambda: is_served(self.mount), "the mount")
+        wait_until(lambda: answers(self.mount), "the mount")
 
     def _server(self) -> int:
         """The process of the mount server."""
@@ -294,7 +290,7 @@ class Served:
             detach(point)
 
 
-def is_served(mount: Path) -> bool:
+def answers(mount: Path) -> bool:
     """Whether a mount answers; a dead one may still be there."""
     # In this order, since it may be mounted in between.
     return not is_dead(mount) and os.path.ismount(mount)
@@ -311,9 +307,8 @@ H = TypeVar("H", bound=Served)
 
 def deliver(sender: Served, receiver: Served) -> None:
     """What the log of one has and that of another has not arrives there."""
-    known = set(receiver.ask("hashes"))
-    lacking = [hash for hash in sender.ask("hashes") if hash not in known]
-    receiver.ask("receive", sender.ask("send", lacking))
+    known = set(receiver.ask("entries"))
+    receiver.ask("receive", [entry for entry in sender.ask("entries") if entry not in known])
     while blocks := sender.ask("blocks", receiver.ask("missing")):
         receiver.ask("receive_blocks", blocks)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from basefs.fs.worktree.owners import Owners
 from basefs.replica.replica import LOG_FILE, Replica
-from tests.fs.served import Served, is_served, served, view_of
+from tests.fs.served import Served, answers, served, view_of
 from tests.fs.twin import (
     CHANGES,
     HELD,
@@ -224,7 +224,7 @@ class RealHost:
     def kill_server(self) -> None:
         """See `Host`."""
         self._node.kill_server(NAME)
-        wait_until(lambda: is_served(self.mount), "the mount")
+        wait_until(lambda: answers(self.mount), "the mount")
 
     def published(self) -> View:
         """See `Host`."""

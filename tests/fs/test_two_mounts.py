@@ -186,8 +186,9 @@ class Play:
             if views[0] == views[1] and not any(left) and not any(differences(views[0], tree) for tree in trees):
                 break
         assert left == [0, 0]
-        assert differences(views[0], views[1]) == []
-        assert [differences(views[0], tree) for tree in trees] == [[], []]
+        for other in (views[1], *trees):
+            differing = differences(views[0], other)
+            assert differing == [], differing
         assert [side.served.ask("problems") for side in self.sides] == [[], []]
 
     # -- events -------------------------------------------------------------------------------------------------------

@@ -59,6 +59,10 @@ class Face(NamedTuple):
     xattrs: tuple[tuple[str, bytes], ...]
     content: bytes
 
+    def __repr__(self) -> str:
+        content = self.content if len(self.content) < 40 else b"%b... %d" % (self.content[:20], len(self.content))
+        return f"<{stat.filemode(self.mode)} {self.links} {self.owner} {self.time} {self.rdev} {self.xattrs} {content!r}>"
+
 
 #: What is at each path, and all paths of the same file.
 Tree = dict[str, tuple[Face, frozenset[str]]]

@@ -77,6 +77,13 @@ def _entries(disk: Disk, path: bytes) -> Iterator[tuple[bytes, Found]]:
             continue
 
 
+def _is_timed(row: Row | None, found: Found | None) -> bool:
+    """Whether the time of a directory was probably set: a change of its names sets both times to the same moment."""
+    if found is None or not stat.S_ISDIR(found.mode) or found.mtime == found.ctime:
+        return False
+    return row is None or row.found is None or found.mtime != row.found.mtime
+
+
 class Scanner:
     """Finds what was changed while nobody looked, and what a killed process has left half done."""
 
@@ -105,7 +112,7 @@ class Scanner:
                     continue
             if after_cut and self._is_torn(path, row, found):
                 continue
-            self._publisher.mark(path)
+            self._publisher.mark(path, timed=_is_timed(row, found))
         self._index.save()
         return count
 
