@@ -225,6 +225,16 @@ class TestNames:
         assert [(here / name).stat().st_nlink for name in "bc"] == [2, 2]
         assert (here / "b").read_text() == "two"
 
+    def test_a_name_that_nobody_has_looked_up_is_of_the_open_file(self, here: Path, shared: Mounted) -> None:
+        (here / "a").write_text("one")
+        os.link(shared.tree / here.name / "a", shared.tree / here.name / "b")
+        with (here / "a").open("r+b", buffering=0) as file:
+            (here / "a").unlink()
+            assert (here / "b").read_text() == "one"
+            file.write(b"two")
+            assert (here / "b").read_text() == "two"
+            assert os.path.sameopenfile(file.fileno(), os.open(here / "b", os.O_PATH))
+
     @pytest.mark.parametrize("size", [1, 4000, 4095])
     def test_symbolic_links(self, here: Path, size: int) -> None:
         (here / "l").symlink_to("x" * size)
