@@ -59,9 +59,8 @@ def keys(target: str | None, directories: bool, every: bool, pending: bool, as_j
 
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
     on; a key without one may only read. STANDING is valid; reads (the path was deleted, and the key may still read);
-    surplus (what the key has signed counts, but it is no member, since others of its sponsor came first); revoked;
-    fallen (the granter's own grant was revoked); or gone (the path was deleted). Recovery keys, if the filesystem has
-    any, are listed below, with the present root key.
+    revoked; fallen (the granter's own grant was revoked); or gone (the path was deleted). Recovery keys, if the
+    filesystem has any, are listed below, with the present root key.
 
     --pending lists the machines that ask to write. SINCE is when the running daemon first saw the request. 'basefs
     accept' lets one of them write. A machine that joined with an invitation to read does not ask. In an open filesystem
