@@ -49,7 +49,7 @@ install -d "$root/usr/bin" "$root/usr/sbin" "$root/lib/systemd/system" "$root/us
     "$root/usr/share/zsh/vendor-completions" "$root/usr/share/fish/vendor_completions.d" "$root/DEBIAN"
 ln -s ../lib/basefs/bin/basefs "$root/usr/bin/basefs"
 ln -s ../lib/basefs/bin/mount.fuse.basefs "$root/usr/sbin/mount.fuse.basefs"
-install -m 644 "$here/basefs@.service" "$root/lib/systemd/system/"
+install -m 644 "$here/basefs@.service" "$here/basefs-mount@.service" "$root/lib/systemd/system/"
 install -m 644 "$source/LICENSE" "$root/usr/share/doc/basefs/copyright"
 install -d "$root/usr/share/doc/basefs/docs"
 install -m 644 "$source/README.md" "$root/usr/share/doc/basefs/"

@@ -17,15 +17,14 @@ from basefs.daemon.api.shutdown import why_running
 from basefs.daemon.config import Home, NodeAddress, is_ip, parse_address
 from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.main import run
-from basefs.daemon.mounting import mount_for_daemon
-from basefs.daemon.mounts import clear_dead
+from basefs.daemon.mounting import check_attachable, serve_mount
+from basefs.daemon.mounts import check_mountpoint, clear_dead, parse_options
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.settings import Settings, check_patterns, parse_size
 from basefs.errors import AlreadyRunning, BaseFSError, DaemonError, MountFailed, UsageError
 from basefs.fs.events.rules import Rule
 from basefs.fs.events.runner import HandlerSettings
-from basefs.fs.fuse.binding import check_mountpoint, parse_options
 from basefs.gossip.members import split_host_port
 from basefs.log.keys import SigningKey
 
@@ -86,11 +85,11 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
         raise UsageError("only root can keep owners: mount without --owners")
     if wanted.mountpoint is not None and not wanted.serve_only:
         clear_dead(wanted.mountpoint)
-        check_mountpoint(wanted.mountpoint)
-        if wanted.mount_only:
-            mount_for_daemon(home, name, wanted.mountpoint, parse_options(",".join(wanted.fuse_options)))
-            return False
+        if wanted.mount_only or not check_attachable(home, name, wanted.mountpoint):
+            check_mountpoint(wanted.mountpoint)
     options = _daemon_options(home, wanted)
+    if wanted.mount_only:
+        serve_mount(home, options)
     file = None if wanted.foreground else home.log_path(name)
     ready = _Ready(None) if file is None else _go_on_in_background(name, file)
     if ready is None:

@@ -1,6 +1,6 @@
 """The daemon of one filesystem: the composition root.
 
-The FUSE loop runs in the main thread, everything else in one event-loop thread (docs/architecture.md).
+The network and the commands live in one event-loop thread, the mount in a process of its own (docs/architecture.md).
 Parts are started in order on an exit stack, so whatever fails, what was started is stopped.
 """
 
@@ -14,7 +14,6 @@ import logging
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 
 from basefs import __version__
@@ -22,17 +21,13 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import LEAVE_PATIENCE, exclusive, only_agent
 from basefs.daemon.loop import EventLoopServices
-from basefs.daemon.mounting import receive_channel
+from basefs.daemon.mounting import Mounting, is_served
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import DaemonError
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.fuse.binding import caller, check_mountpoint, serve
-from basefs.fs.fuse.kernel import Kernel
-from basefs.fs.fuse.mirror import Mirror
-from basefs.fs.fuse.operations import Operations
-from basefs.fs.owners import Owners
-from basefs.fs.staging.scratch import ScratchNames
+from basefs.fs.worktree.owners import Owners
+from basefs.fs.worktree.scratch import ScratchNames
 from basefs.log.reserve import DiskLimits
 from basefs.replica.replica import Replica
 
@@ -59,8 +54,6 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
     # everything, so what the rarer ones leave lying about is little.
     gc.set_threshold(20_000, 20, 100)
     directory = home.existing(options.name)
-    if options.mountpoint is not None and not options.serve_only:
-        check_mountpoint(options.mountpoint)
     # What is on the first stack ends after the log is closed and its lock released, for which `unmount` waits.
     with contextlib.ExitStack() as departure, contextlib.ExitStack() as stack:
         # A command such as `basefs list` holds it for a moment, another daemon for ever.
@@ -72,9 +65,9 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         filesystem = Filesystem(
             replica,
             Owners(options.uid, options.gid, keep=options.keep_owners),
-            time.time,
             options.settings.quiet_window,
             ScratchNames(options.settings.never_publish),
+            mounted=options.mountpoint is not None and is_served(home, options.name),
         )
         stop = threading.Event()
         services = EventLoopServices(home, options, replica, filesystem, stop.set, manager)
@@ -82,10 +75,8 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         stack.callback(event_loop.stop)
         # Closed before the network, so that what is still pending reaches others.
         stack.callback(filesystem.close)
-        if options.mountpoint is None:
-            # Before others can read whom to signal.  With a mount, libfuse catches these.
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, lambda *_: stop.set())
+        mounting = None if options.mountpoint is None else Mounting(home, options, filesystem, stop.set)
+        _catch_signals(stop, mounting)
         run_file = RunFile(home, options.name)
         run_file.write(options.mountpoint)
         stack.callback(run_file.remove)
@@ -94,26 +85,28 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         log.info("BaseFS %s serves %s at %s", __version__, options.name, options.mountpoint or "no mountpoint")
         # Behind the run file: on a nearly full disk, an attempt to publish takes all room for a moment, and that file
         # would not fit.
+        if mounting is not None:
+            # The service manager ends the server that it runs.
+            stack.callback(mounting.end, unmount=not options.serve_only)
+            mounting.begin()
         filesystem.start()
-        if options.mountpoint is None:
-            _tell(on_ready, manager)
-            stop.wait()
-            return
-        kernel = Kernel()
-        filesystem.mirror = Mirror(filesystem.working, kernel, options.mountpoint) if options.inotify else None
-        operations = Operations(
-            filesystem,
-            lambda: _tell(on_ready, manager),
-            caller=caller,
-            keeps_owners=options.keep_owners,
-            kernel=kernel,
-            mirror=filesystem.mirror,
-        )
-        channel = receive_channel(home, options.name, manager.ready) if options.serve_only else None
-        serve(operations, kernel, options.mountpoint, options.name, options.fuse_options, channel)
-        if options.serve_only:
-            # Whoever unmounts for it may ask it to stop as well, which it does already.
-            signal.signal(signal.SIGTERM, lambda *_: None)
+        on_ready()
+        manager.ready()
+        stop.wait()
+
+
+def _catch_signals(stop: threading.Event, mounting: Mounting | None) -> None:
+    """Let the signals that end a program end this one in order; SIGHUP, which others send to all, does nothing."""
+
+    def end(*_: object) -> None:
+        stop.set()
+        if mounting is not None:
+            mounting.tell_to_end()
+
+    # Before others can read whom to signal.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _share_heap() -> None:
@@ -125,11 +118,6 @@ def _share_heap() -> None:
     with contextlib.suppress(AttributeError):
         # `M_ARENA_MAX` of mallopt(3).
         ctypes.CDLL(None).mallopt(-8, 1)
-
-
-def _tell(on_ready: Callable[[], None], manager: ServiceManager) -> None:
-    on_ready()
-    manager.ready()
 
 
 class _EventLoopThread:

@@ -1,85 +1,216 @@
-"""A mount that another process makes for the daemon (docs/architecture.md).
+"""The daemon's side of its mount: finding, starting and reviving the mount server (docs/architecture.md).
 
-A service in a mount namespace of its own cannot mount for the others, and one that mounts could do nearly everything
-else.  So a process outside mounts, hands the daemon the descriptor of /dev/fuse, and ends.  The daemon may be handed a
-mount, but it chooses neither where nor how.
+The mount server is a process of its own and outlives the daemon: one that starts attaches to the server that is there.
+Where the service manager runs the server (`--serve-only`, `--mount-only`), the daemon neither starts nor ends it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
-import signal
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+import basefs.fs.server
 from basefs.daemon.config import Home
-from basefs.daemon.mounts import detach
-from basefs.errors import MountFailed
-from basefs.fs.fuse.binding import open_channel
+from basefs.daemon.mounts import clear_dead, is_dead, mounts, socket_of
+from basefs.daemon.options import DaemonOptions
+from basefs.errors import BaseFSError, MountFailed
+from basefs.fs.channel import Changed, MountServer
+from basefs.fs.filesystem import Filesystem
+from basefs.replica.bootstrap import CLUSTER_FILE
+from basefs.view.invitations import READERS
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a server may take to unmount when it is told to; it detaches a mount that is in use.
+STOP_SECONDS = 10.0
+#: Seconds between two attempts to bring a mount back, and how often that is tried in a row.
+REVIVE_SECONDS, REVIVE_ATTEMPTS = 1.0, 30
 
 
-def receive_channel(home: Home, name: str, on_waiting: Callable[[], None]) -> int:
-    """Wait until `mount_for_daemon` has mounted; returns the descriptor of /dev/fuse.
-
-    In the main thread.  `on_waiting`: called as soon as it can be handed over.  Raises `MountFailed`: it was told to
-    stop, or cannot listen.
-    """
-
-    def stop(*_: Any) -> None:
-        raise MountFailed(f"{name} was stopped before it was mounted")
-
-    path = _path(home, name)
-    # libfuse takes the signal only where nobody else does.
-    previous = signal.signal(signal.SIGTERM, stop)
+def _connect(home: Home, name: str) -> socket.socket | None:
+    """Connect to the mount server of a filesystem, as its only daemon; `None` where none runs."""
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        # The directory is its owner's alone.
-        path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
-            listener.listen()
-            on_waiting()
-            while True:
-                connection = listener.accept()[0]
-                with connection:
-                    # One that ends before it sends has not mounted.
-                    descriptors = socket.recv_fds(connection, 1, 1)[1]
-                    if descriptors:
-                        return descriptors[0]
-    except OSError as error:
-        raise MountFailed(f"cannot wait for a mount at {path}: {error.strerror or error}") from None
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-        path.unlink(missing_ok=True)
+        connection.connect(str(socket_of(home, name)))
+    except OSError:
+        connection.close()
+        return None
+    return connection
 
 
-def mount_for_daemon(home: Home, name: str, mountpoint: Path, options: dict[str, str | bool]) -> None:
-    """Mount, hand the mount to the daemon that waits for it, and return when it answers.
+def server_command(home: Home, options: DaemonOptions) -> list[str]:
+    """The command line of the mount server."""
+    assert options.mountpoint is not None
+    program = Path(basefs.fs.server.__file__).with_name("__main__.py")
+    chosen = dict(options.fuse_options)
+    read_only = bool(chosen.pop("ro", False))
+    text = ",".join(name if value is True else f"{name}={value}" for name, value in chosen.items())
+    return [
+        sys.executable,
+        str(program),
+        f"--tree={home.directory(options.name)}",
+        f"--socket={socket_of(home, options.name)}",
+        f"--name={options.name}",
+        f"--mountpoint={options.mountpoint}",
+        f"--options={text}",
+        f"--uid={options.uid}",
+        f"--gid={options.gid}",
+        *(f"--hide={os.fsdecode(name)}" for name in (CLUSTER_FILE, READERS[0])),
+        *(["--keep-owners"] if options.keep_owners else []),
+        *(["--read-only"] if read_only else []),
+        *([] if options.inotify else ["--no-events"]),
+    ]
 
-    Raises `MountFailed`; nothing is mounted then.
-    """
-    with socket.socket(socket.AF_UNIX) as connection:
-        # The daemon waits for nothing else.
-        connection.settimeout(10.0)
-        try:
-            connection.connect(str(_path(home, name)))
-        except OSError:
-            raise MountFailed(
-                f"no daemon of {name} waits for a mount: start it with 'basefs mount --foreground --serve-only'"
-            ) from None
-        channel = open_channel(mountpoint, name, options)
-        try:
+
+class Mounting:
+    """The mount of a running daemon."""
+
+    def __init__(self, home: Home, options: DaemonOptions, filesystem: Filesystem, on_end: Callable[[], None]) -> None:
+        """`on_end`: called when the filesystem was unmounted, or its mount cannot be brought back."""
+        self._home, self._options, self._filesystem, self._on_end = home, options, filesystem, on_end
+        self._server: MountServer | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending = threading.Event()
+        self._ended = threading.Event()
+
+    def begin(self) -> None:
+        """Attach to the server that runs, or start one; with `--serve-only`, wait for one.
+
+        Raises `MountFailed`, also where it is told to end meanwhile.
+        """
+        connection = _connect(self._home, self._options.name)
+        if connection is None and self._options.serve_only:
+            while connection is None and not self._ending.wait(0.05):
+                connection = _connect(self._home, self._options.name)
+            if connection is None:
+                raise MountFailed(f"{self._options.name} was stopped before it was mounted")
+        if connection is None:
+            connection = self._start()
+        self._attach(connection)
+
+    def end(self, *, unmount: bool) -> None:
+        """Leave the server; `unmount`: and have it unmount and end, which is waited for."""
+        self._ending.set()
+        server = self._server
+        if server is None:
+            return
+        if unmount and not self._ended.is_set():
+            server.stop()
+            if not self._ended.wait(STOP_SECONDS):
+                log.warning("the mount server did not end within %g s", STOP_SECONDS)
+        self._filesystem.detach()
+        server.close()
+
+    def tell_to_end(self) -> None:
+        """End a `begin` that waits; for a signal handler."""
+        self._ending.set()
+
+    # -- the server speaks, in a thread of the channel ----------------------------------------------------------------
+
+    def changed(self, seq: int, changes: Sequence[Changed]) -> None:
+        """Paths were changed on the mount."""
+        self._filesystem.changed(seq, changes)
+
+    def attribute(self, path: bytes, name: bytes) -> bytes | None:
+        """The value of a virtual attribute."""
+        return self._filesystem.attribute(path, name)
+
+    def ended(self, orderly: bool) -> None:
+        """The server has unmounted in order, or died."""
+        self._ended.set()
+        if orderly or self._ending.is_set():
+            if not self._ending.is_set():
+                log.info("unmounted")
+            self._on_end()
+            return
+        log.error("the mount server has died, mounting again")
+        threading.Thread(target=self._revive, name="revive", daemon=True).start()
+
+    # -- starting one -------------------------------------------------------------------------------------------------
+
+    def _attach(self, connection: socket.socket) -> None:
+        server = MountServer(connection, self)
+        self._ended.clear()
+        self._server = server
+        self._filesystem.attach(server)
+        log.info("attached to the mount server, process %d", server.hello.pid)
+
+    def _start(self) -> socket.socket:
+        mountpoint = self._options.mountpoint
+        assert mountpoint is not None
+        clear_dead(mountpoint)
+        with contextlib.suppress(FileNotFoundError):
+            socket_of(self._home, self._options.name).unlink()
+        process = self._process = subprocess.Popen(
+            server_command(self._home, self._options),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            cwd="/",
+        )
+        assert process.stdout is not None
+        with process.stdout as output:
+            answer = output.readline().decode("utf-8", "replace").strip()
+        if answer != "ready":
+            process.wait()
+            reason = answer.removeprefix("failed: ") or f"the mount server ended with code {process.returncode}"
+            raise MountFailed(reason)
+        # Whoever ends first: a process that is not waited for would stay in the table of processes.
+        threading.Thread(target=process.wait, name="mount-server", daemon=True).start()
+        connection = _connect(self._home, self._options.name)
+        if connection is None:
+            raise MountFailed(f"the mount server of {self._options.name} does not listen")
+        return connection
+
+    def _revive(self) -> None:
+        self._filesystem.detach()
+        for _ in range(REVIVE_ATTEMPTS):
+            if self._ending.is_set():
+                break
             try:
-                socket.send_fds(connection, [b"\0"], [channel])
-            finally:
-                # Otherwise the mount would wait for this process once the daemon is dead.
-                os.close(channel)
-            os.statvfs(mountpoint)
-        except OSError as error:
-            detach(mountpoint, lazy=True)
-            raise MountFailed(f"the daemon of {name} does not serve its mount: {error.strerror or error}") from None
+                connection = _connect(self._home, self._options.name)
+                # The service manager starts its own again.
+                if connection is None and not self._options.serve_only:
+                    connection = self._start()
+                if connection is not None:
+                    self._attach(connection)
+                    return
+            except (BaseFSError, OSError) as error:
+                log.warning("cannot mount again, retrying: %s", error)
+            self._ending.wait(REVIVE_SECONDS)
+        self._on_end()
 
 
-def _path(home: Home, name: str) -> Path:
-    return home.run_directory() / f"{name}.fuse"
+def is_served(home: Home, name: str) -> bool:
+    """Whether a mount server of this filesystem runs, which a daemon attaches to."""
+    served = any(mount.name == name and not is_dead(mount.point) for mount in mounts())
+    return served and socket_of(home, name).is_socket()
+
+
+def check_attachable(home: Home, name: str, mountpoint: Path) -> bool:
+    """Whether a mount server of this filesystem serves this mount point already.
+
+    Raises `MountFailed` where it serves another one.
+    """
+    if not is_served(home, name):
+        return False
+    served = [mount.point for mount in mounts() if mount.name == name]
+    if mountpoint in served:
+        return True
+    raise MountFailed(f"{name} is mounted on {served[-1]} still: mount it there, or 'basefs unmount {name}' first")
+
+
+def serve_mount(home: Home, options: DaemonOptions) -> None:
+    """Become the mount server of a filesystem, in the foreground; does not return.  Raises `MountFailed`."""
+    command = server_command(home, options)
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        raise MountFailed(f"cannot start the mount server: {error.strerror}") from None

@@ -1,10 +1,15 @@
-"""The mounts of this machine: which are ours, which are dead, who uses them, and taking one away."""
+"""The mounts of this machine: which are ours, which are dead, who uses them, where one may be, and taking one away."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import re
+import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +17,23 @@ from pathlib import Path
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
+from basefs.errors import MountFailed, UsageError, suggestion
 
 #: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
 _MOUNTINFO = re.compile(rb"^\d+ \d+ \S+ \S+ (?P<point>\S+) .* - fuse\.basefs basefs:(?P<name>\S+) ", re.MULTILINE)
 _OCTAL = re.compile(rb"\\([0-7]{3})")
+_MNT_DETACH = 2  # umount2(2)
+#: How often a mount that is in use is tried to unmount, and the seconds in between.
+_ATTEMPTS, _PAUSE = 10, 0.02
+#: Options that decide how this mount works, so they cannot be set from outside.
+_RESERVED = frozenset(
+    {"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions", "use_ino"}
+)
+#: Options that may be set.
+_OPTIONS = frozenset(
+    {"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync", "atime", "noatime"}
+    | {"nosymfollow", "allow_other", "allow_root", "max_read", "context", "fscontext", "defcontext", "rootcontext"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +76,13 @@ def is_own(home: Home, mount: Mount) -> bool:
     facts = RunFile(home, mount.name).read()
     if facts is None or facts[1] != mount.point:
         return False
-    # A home that was copied while its filesystem was mounted says the same as the first one.
-    return is_held(home.directory(mount.name)) or is_dead(mount.point)
+    # A home that was copied while its filesystem was mounted says the same as the first one, and has no socket.
+    return is_held(home.directory(mount.name)) or is_dead(mount.point) or socket_of(home, mount.name).is_socket()
+
+
+def socket_of(home: Home, name: str) -> Path:
+    """Where the mount server of a filesystem listens."""
+    return home.run_directory() / f"{name}.mount.sock"
 
 
 def is_dead(point: Path) -> bool:
@@ -80,15 +103,66 @@ def mount_containing(text: str) -> tuple[Mount, Path] | None:
     return None
 
 
-def detach(point: Path, *, lazy: bool) -> None:
-    """Take a mount of ours away, also one whose daemon is dead; `lazy`: even while it is in use.
+def detach(mountpoint: Path, *, lazy: bool) -> None:
+    """Take a mount of ours away, also one whose daemon is dead.
 
-    Raises `MountFailed`.
+    `lazy`: detach it even while it is in use.  Raises `MountFailed`.
     """
-    # Imported here: most commands look at mounts, and few need libfuse.
-    from basefs.fs.fuse.binding import unmount
+    # What was closed a moment ago may be in use still: the kernel and the mirror let go of it afterwards.
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE)
+        reason = _try_unmount(mountpoint, lazy=lazy)
+        if reason is None:
+            return
+        if os.strerror(errno.EBUSY) not in reason:
+            raise MountFailed(f"cannot unmount {mountpoint}: {reason}")
+    raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
 
-    unmount(point, lazy=lazy)
+
+def _try_unmount(mountpoint: Path, *, lazy: bool) -> str | None:
+    """Unmount; the reason where that fails."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        done = libc.umount2(os.fsencode(mountpoint), _MNT_DETACH if lazy else 0) == 0
+        return None if done else os.strerror(ctypes.get_errno())
+    tool = shutil.which("fusermount3") or shutil.which("fusermount")
+    if tool is None:
+        raise MountFailed("fusermount3 is missing: install the package fuse3")
+    command = [tool, "-u", *(["-z"] if lazy else []), str(mountpoint)]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    return None if tried.returncode == 0 else tried.stderr.strip()
+
+
+def check_mountpoint(path: Path) -> None:
+    """Raise `MountFailed` where nothing can be mounted, and say why."""
+    if not Path("/dev/fuse").exists():
+        raise MountFailed("there is no /dev/fuse: load the module with 'modprobe fuse'")
+    try:
+        if not path.is_dir():
+            remedy = "choose another path" if path.exists() else f"make it with 'mkdir {path}'"
+            raise MountFailed(f"{path} is not a directory: {remedy}")
+    except OSError as error:
+        raise MountFailed(
+            f"{path} cannot be used: {error.strerror}; 'basefs unmount {path}' clears a dead mount"
+        ) from None
+    if os.path.ismount(path):
+        raise MountFailed(f"something is mounted on {path} already: unmount it, or choose another directory")
+
+
+def parse_options(text: str) -> dict[str, str | bool]:
+    """Options of mount(8) and FUSE, as in `-o a,b=c`.  Raises `UsageError`, naming the one that cannot be."""
+    options: dict[str, str | bool] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        if name in _RESERVED:
+            raise UsageError(f"the mount option {name} is BaseFS's own: leave it out")
+        if name not in _OPTIONS:
+            raise UsageError(f"there is no mount option {name}{suggestion(name, _OPTIONS)}: leave it out")
+        if name == "nosymfollow" and os.geteuid() != 0:
+            raise UsageError("only root can mount with nosymfollow: leave it out, or mount as root")
+        options[name] = value if equals else True
+    return options
 
 
 def clear_dead(point: Path) -> None:

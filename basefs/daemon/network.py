@@ -14,7 +14,6 @@ from pathlib import Path
 from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, free_pair, own_addresses, resolve_bind, try_gossip
 from basefs.daemon.api.messages import RenewedGossipKey
-from basefs.daemon.asking import asked_key, keep_asking
 from basefs.daemon.config import is_ip, parse_address
 from basefs.daemon.gossipkeys import GossipKeys, KeptKey
 from basefs.daemon.handover import HandOver, lack_of
@@ -26,7 +25,7 @@ from basefs.gossip.account import NAME as SERF_USER
 from basefs.gossip.account import Account
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
-from basefs.gossip.members import PEERS_FILE, TAG_ASK, TAG_KEY, TAG_SYNC, Member, Peer, display_names, join_host_port
+from basefs.gossip.members import PEERS_FILE, TAG_KEY, TAG_SYNC, Member, Peer, display_names, join_host_port
 from basefs.gossip.service import Gossip
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.bootstrap import CLUSTER_FILE
@@ -74,7 +73,7 @@ class Network:
                 advertise=advertised(host, port, self._others),
                 profile=settings.profile,
                 encrypt_key=options.encrypt_key if key is None else key.signed.key.as_serf(),
-                tags=_tags(self._sync_address.port, _shown_key(membership, options.keys), asked_key(replica)),
+                tags=_tags(self._sync_address.port, _shown_key(membership, options.keys)),
                 snapshot_path=snapshot,
                 join=tuple(_addresses_to_join(named, host, port)),
                 peers_path=replica.directory / PEERS_FILE,
@@ -86,6 +85,7 @@ class Network:
             on_members=lambda peers: self._propagation.on_members(peers),
             on_overflow=lambda: self._propagation.announce(),
             met_at=lambda address: self.sync.met_at(address),
+            view_hash=lambda state: replica.view_hash(state)[1],
         )
         shared = SessionContext(room=replica.room)
         self._keys: GossipKeys | None = None
@@ -150,9 +150,7 @@ class Network:
             departure.push_async_callback(self.gossip.stop)
             lasting = [
                 repeat("look for contents that stopped", self._propagation.look_again, config.WATCH_SECONDS),
-                repeat("hash the tree", self._propagation.audit, config.WATCH_SECONDS),
                 self._watch_address(),
-                keep_asking(self._replica, self.gossip),
             ]
             if self._keys is not None:
                 lasting += [self._keys.watch(), keep_forgetting(self.gossip, self.sync)]
@@ -225,16 +223,14 @@ def _shown_key(membership: Membership | None, keys: Sequence[SigningKey]) -> byt
     return keys[0].public if keys else b""
 
 
-def _tags(port: int, public: bytes, asked: str) -> dict[str, str]:
+def _tags(port: int, public: bytes) -> dict[str, str]:
     """What this node tells of itself: others see by its key that a machine is a copy of another one.
 
-    `public`: that key, empty for none; `asked`: the key that it asks to write with, '' for none.
+    `public`: that key, empty for none.
     """
     tags = {TAG_SYNC: str(port)}
     if public:
         tags[TAG_KEY] = key_tag(public)
-    if asked:
-        tags[TAG_ASK] = asked
     return tags
 
 

@@ -25,8 +25,6 @@ TAG_FS = "fs"
 TAG_SYNC = "sync"
 #: The tag of a member with a key: the first 16 digits of its fingerprint.
 TAG_KEY = "key"
-#: The tag of a member that may write nowhere and asks to: its public key (hex).  Any member can say so of any key.
-TAG_ASK = "ask"
 #: What Serf calls members that leave by themselves, or because some node has asked for it.
 _LEAVING = ("leaving", "left")
 
@@ -156,46 +154,6 @@ def _shared(owners: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     for what, address in owners:
         found.setdefault(what, []).append(address)
     return {what: sorted(addresses) for what, addresses in found.items() if len(addresses) > 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A peer that asks to write.
-
-    `public`: the key that it asks for, as its tag claims: any text; `since`: UNIX seconds at which this node saw that
-    first.
-    """
-
-    peer: Peer
-    public: str
-    since: float
-
-
-class Asks:
-    """When this node first saw each request to write.
-
-    Requests of members that Serf no longer lists are dropped.
-    """
-
-    def __init__(self) -> None:
-        #: By the name of the agent and the key.
-        self._since: dict[tuple[str, str], float] = {}
-
-    def see(self, members: Iterable[Member], now: float) -> None:
-        """Note which members ask; of those that are not listed any more nothing is remembered."""
-        found = [(member.name, member.tags[TAG_ASK]) for member in members if member.tags.get(TAG_ASK)]
-        self._since = {who: self._since.get(who, now) for who in found}
-
-    def of(self, peers: Iterable[Peer], members: Iterable[Member]) -> list[Ask]:
-        """The peers that ask and are alive, the first that asked first."""
-        asking = {member.name: member.tags.get(TAG_ASK, "") for member in members}
-        found = []
-        for peer in peers:
-            public = asking.get(peer.name, "")
-            since = self._since.get((peer.name, public))
-            if since is not None and peer.status == "alive":
-                found.append(Ask(peer, public, since))
-        return sorted(found, key=lambda one: (one.since, one.peer.name))
 
 
 class PeerFilter:

@@ -120,7 +120,6 @@ class _Comparison:
             ("paths", self._paths),
             ("granted", self._granted),
             ("links", self._links),
-            ("reverts", self._reverts),
         ):
             try:
                 look()
@@ -232,22 +231,9 @@ class _Comparison:
 
     def _links(self) -> None:
         names, store = self._names(), self._rebuilt.store
-        theirs, ours = self._both("SELECT entry, target, path FROM links")
-        mine = {
-            entry: (target, None if path_id is None else store.paths.path_of(int(str(path_id))))
-            for entry, target, path_id in ours
-        }
-        said = {
-            entry: (target, None if path_id is None else names.get(path_id, "?")) for entry, target, path_id in theirs
-        }
-        self._differ("links", said, mine)
-
-    def _reverts(self) -> None:
-        names, store = self._names(), self._rebuilt.store
-        theirs, ours = self._both("SELECT target, path FROM reverts")
-        mine: set[object] = {(target, store.paths.path_of(int(str(path_id)))) for target, path_id in ours}
-        said: set[object] = {(target, names.get(path_id, "?")) for target, path_id in theirs}
-        self._differ("reverts", dict.fromkeys(said), dict.fromkeys(mine))
+        theirs, ours = self._both("SELECT entry, path FROM links")
+        mine = {entry: store.paths.path_of(int(str(path_id))) for entry, path_id in ours}
+        self._differ("links", {entry: names.get(path_id, "?") for entry, path_id in theirs}, mine)
 
 
 def _text(value: object) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Iterator
 from dataclasses import InitVar, dataclass, field
 from typing import Final
 
@@ -37,6 +38,8 @@ DOMAIN = b"basefs entry v3\x00"
 
 #: Longest content: a symbolic link's target (Linux PATH_MAX less the terminating NUL).
 MAX_CONTENT = 4095
+#: Latest time of signing, in the year 2262.
+MAX_MADE = 2**63 - 1
 ROOT_NAME = b"/"
 #: Actions from this number up are annotations: stored and synced by every version, known to it or not.
 FIRST_ANNOTATION = 64
@@ -92,6 +95,8 @@ _ACTIONS = {int(action): action for action in (*Action, *map(Action, range(FIRST
 CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK, Action.NODE})
 #: Actions about the keys of a path.
 KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE, Action.ADMIT})
+#: Actions whose content is the hash of another entry.
+NAMING_ACTIONS = frozenset({Action.LINK, Action.REVERT})
 _STATE_ACTIONS = frozenset(Action) - KEY_ACTIONS
 #: Actions behind which a path is the file or directory, with the content, that it was before.
 KEEPING_ACTIONS = frozenset({Action.MODE, Action.XATTR, Action.ACK})
@@ -109,7 +114,7 @@ _CONTENT_SIZES: dict[Action, range | frozenset[int]] = {
     Action.SLINK: range(1, MAX_CONTENT + 1),
     Action.MODE: range(2, MAX_CONTENT + 1),
     Action.NODE: frozenset({1, 9}),
-    Action.XATTR: range(3, MAX_CONTENT + 1),
+    Action.XATTR: range(MAX_CONTENT + 1),
     Action.ADMIT: frozenset({32}),
 }
 _ANY_CONTENT = range(MAX_CONTENT + 1)
@@ -172,6 +177,11 @@ class Entry:
         return self.extensions.size
 
     @property
+    def needs(self) -> tuple[EntryHash, ...]:
+        """The entries that come before this one: its parent, then what a link or revert names."""
+        return (self.parent, EntryHash(self.content)) if self.action in NAMING_ACTIONS else (self.parent,)
+
+    @property
     def mtime(self) -> int:
         """The modification time of what it makes, nanoseconds since 1970."""
         return self.made if self.extensions.mtime is None else self.extensions.mtime
@@ -215,9 +225,13 @@ def hash_of(encoded: bytes) -> EntryHash:
     return EntryHash(sha224(encoded[:-SIGNATURE_SIZE]))
 
 
-def parent_of(encoded: bytes) -> EntryHash:
-    """The hash of the parent of an encoded entry, without decoding it."""
-    return EntryHash(encoded[1 : 1 + HASH_SIZE])
+def needs_of(encoded: bytes) -> tuple[EntryHash, ...]:
+    """`Entry.needs` of an encoded entry, without decoding it."""
+    parent = EntryHash(encoded[1 : 1 + HASH_SIZE])
+    if encoded[_ACTION_AT] not in NAMING_ACTIONS:
+        return (parent,)
+    content = _NAME_AT + 2 + encoded[_NAME_AT]
+    return parent, EntryHash(encoded[content : content + HASH_SIZE])
 
 
 def signer_of(encoded: bytes) -> Fingerprint:
@@ -283,8 +297,6 @@ def _check_extensions(action: Action, name: bytes, extensions: Extensions) -> No
         raise InvalidEntry("only the root entry names recovery keys")
     if extensions.recovery is not None and action is not Action.GRANT:
         raise InvalidEntry("only a grant is a recovery")
-    if extensions.is_moved and action is not Action.LINK:
-        raise InvalidEntry("only a link says that a file was moved")
 
 
 def _check_write(content: bytes, size: int) -> None:
@@ -305,20 +317,40 @@ def _check_target(content: bytes) -> None:
 
 
 def _check_node(content: bytes) -> None:
-    if content[0] not in (_DEVICES if len(content) > 1 else _PLAIN_NODES):
-        raise InvalidEntry("a node is a fifo (1) or a socket (2), or a character (3) or block device (4) with numbers")
+    if len(content) == 1:
+        if content[0] != _FIFO:
+            raise InvalidEntry("a node is a fifo (1), or a character (2) or block device (3) with its numbers")
+        return
+    kind, major, minor = _NODE.unpack(content)
+    if kind not in _DEVICES or major > _MAX_MAJOR or minor > _MAX_MINOR:
+        raise InvalidEntry("a device is a character (2) or block device (3), with the numbers that Linux has for it")
 
 
-def _check_xattr(content: bytes) -> None:
-    name = content[2 : 2 + content[1]]
-    if content[0] > 1 or not name or len(name) < content[1] or b"\x00" in name:
-        raise InvalidEntry("an extended attribute is removed (0) or set (1), and has a name of 1 to 255 bytes")
-    if content[0] == 0 and len(content) > 2 + len(name):
-        raise InvalidEntry("an extended attribute that is removed has no value")
+def _check_xattrs(content: bytes) -> None:
+    names = [name for name, _ in xattrs_in(content)]
+    if names != sorted(set(names)) or b"" in names or any(b"\x00" in name for name in names):
+        raise InvalidEntry("extended attributes are in the order of their names, each once, and have no NUL in these")
 
 
-_PLAIN_NODES, _DEVICES = (1, 2), (3, 4)
-_CHECKS = {Action.SLINK: _check_target, Action.NODE: _check_node, Action.XATTR: _check_xattr}
+def xattrs_in(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The names, without their prefix, and values in the content of an xattr entry.  Raises `InvalidEntry`."""
+    at = 0
+    while at < len(content):
+        value = at + 1 + content[at] + 2
+        end = value + int.from_bytes(content[value - 2 : value], "big")
+        if end > len(content) or value - 1 - at - 2 > _MAX_XATTR_NAME:
+            raise InvalidEntry("an extended attribute is cut off, or its name too long")
+        yield content[at + 1 : value - 2], content[value:end]
+        at = end
+
+
+_FIFO, _DEVICES = 1, (2, 3)
+_NODE = struct.Struct(">BII")
+#: Of Linux.
+_MAX_MAJOR, _MAX_MINOR = 2**12 - 1, 2**20 - 1
+#: Without "user."; the kernel takes 255 bytes.
+_MAX_XATTR_NAME = 250
+_CHECKS = {Action.SLINK: _check_target, Action.NODE: _check_node, Action.XATTR: _check_xattrs}
 
 
 def check_name(name: bytes) -> None:

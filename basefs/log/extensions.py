@@ -9,7 +9,6 @@ with an even one, which may change what the entry means.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,15 +19,15 @@ from basefs.log.ed25519 import PUBLIC_KEY_SIZE, SIGNATURE_SIZE
 
 #: Bytes of all extensions of an entry.
 MAX_EXTENSIONS = 1024
-MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
+#: Nanoseconds since 1970 at which a file can have been modified, 1901 to 2446: what ext4 can store.
+MIN_TIME, MAX_TIME = -(2**31) * 10**9, (2**34 - 2**31) * 10**9 - 1
 
 #: Recovery keys of a filesystem: more than people can keep apart, and their signatures fit into an entry.
 MAX_RECOVERY_KEYS = 15
 #: The number of a recovery has 8 bytes.
 MAX_RECOVERY_NUMBER = 2**64 - 1
 
-_MTIME, _SIZE, _OPEN, _RECOVERY_KEYS, _RECOVERY, _MOVED = 1, 2, 4, 6, 8, 10
-_TIME = struct.Struct(">q")
+_MTIME, _SIZE, _OPEN, _RECOVERY_KEYS, _RECOVERY = 1, 2, 4, 6, 8
 _NUMBER_SIZE = 8
 
 
@@ -68,7 +67,6 @@ class Extensions(NamedTuple):
         is_open: of the root entry: whether anybody may read the filesystem.
         recovery_keys: of the root entry; `None` where nothing replaces the root key.
         recovery: of a grant that replaces the root key; `None` of all others.
-        is_moved: of a link: whether the file has left the path of the entry that it names.
     """
 
     size: int = 0
@@ -77,13 +75,12 @@ class Extensions(NamedTuple):
     is_open: bool = False
     recovery_keys: RecoveryKeys | None = None
     recovery: Recovery | None = None
-    is_moved: bool = False
 
     def encode(self) -> bytes:
         """The one encoding of these fields."""
         values = dict(self.unknown)
         if self.mtime is not None:
-            values[_MTIME] = _TIME.pack(self.mtime)
+            values[_MTIME] = _encode_time(self.mtime)
         if self.size:
             values[_SIZE] = self.size.to_bytes((self.size.bit_length() + 7) // 8, "big")
         if self.is_open:
@@ -93,8 +90,6 @@ class Extensions(NamedTuple):
         if self.recovery is not None:
             signed = (bytes((index,)) + signature for index, signature in self.recovery.signatures)
             values[_RECOVERY] = self.recovery.number.to_bytes(_NUMBER_SIZE, "big") + b"".join(signed)
-        if self.is_moved:
-            values[_MOVED] = b""
         return b"".join(
             bytes((number,)) + varint.encode(len(value)) + value for number, value in sorted(values.items())
         )
@@ -131,10 +126,15 @@ NO_EXTENSIONS = Extensions()
 _UNKNOWN = Extensions._fields.index("unknown")
 
 
+def _encode_time(time: int) -> bytes:
+    bits = max(time, ~time).bit_length()
+    return time.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
 def _mtime(value: bytes) -> int:
-    if len(value) != _TIME.size:
-        raise InvalidEntry(f"a modification time has {_TIME.size} bytes")
-    mtime: int = _TIME.unpack(value)[0]
+    mtime = int.from_bytes(value, "big", signed=True)
+    if not MIN_TIME <= mtime <= MAX_TIME or value != _encode_time(mtime):
+        raise InvalidEntry("a modification time is in the years 1901 to 2446, without leading bytes")
     return mtime
 
 
@@ -146,7 +146,7 @@ def _size(value: bytes) -> int:
 
 def _mark(value: bytes) -> bool:
     if value:
-        raise InvalidEntry("the mark of an open filesystem or of a moved file has no value")
+        raise InvalidEntry("the mark of an open filesystem has no value")
     return True
 
 
@@ -182,6 +182,5 @@ _KNOWN: dict[int, tuple[int, Callable[[bytes], object]]] = {
         (_OPEN, "is_open", _mark),
         (_RECOVERY_KEYS, "recovery_keys", _recovery_keys),
         (_RECOVERY, "recovery", _recovery),
-        (_MOVED, "is_moved", _mark),
     )
 }

@@ -1,8 +1,8 @@
 """Intake, that is admission: the log accepts an entry, or it waits, or is refused (docs/formats.md, section 4).
 
-From anyone, at any time: valid encoding, known parent, a place in the DAG, a key that was granted on the path or above
-it by an entry of the log, and a valid signature.  Everything else waits in bounded memory or is refused; none of it
-touches the disk.
+From anyone, at any time: valid encoding, a known parent and, of a link or revert, a known entry that it names, a place
+in the DAG, a key that was granted on the path or above it by an entry of the log, and a valid signature.  Everything
+else waits in bounded memory or is refused; none of it touches the disk.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Intake:
         now: UNIX seconds of the transaction.
         accepted: entries that are in the log now, parents first.
         completed: write entries that came before and are complete now.
-        missing_parents: parents of entries that wait.
+        missing_parents: parents of entries that wait, and what links and reverts among these name.
         lacks_blocks: whether a write that came, or one of which blocks came, may lack blocks.
         rejected: why entries of the sender were refused, one reason each; not those of others that waited here for its.
         ungranted: how many of them wait because their key is granted nowhere, as far as is known here.
@@ -255,13 +255,14 @@ class Intake:
         return False
 
     def _place(self, entry: Entry, peer: str, is_ours: bool) -> Placed | None:
-        """Where an entry stands; `None` while its parent is missing, for which it waits."""
+        """Where an entry stands; `None` while its parent, or what it names, is missing, for which it waits."""
         placed = self._store.place(entry)
         if placed is None:
             if is_ours:
-                raise InvalidEntry(f"entry {entry.hash.hex()[:12]} has no parent here")
-            self._hold(entry, entry.parent, peer)
-            self.missing_parents.append(entry.parent)
+                raise InvalidEntry(f"what entry {entry.hash.hex()[:12]} builds on is not here")
+            needs = next(hash for hash in entry.needs if hash not in self._store)
+            self._hold(entry, needs, peer)
+            self.missing_parents.append(needs)
         return placed
 
     def _key_of(self, placed: Placed, peer: str, is_ours: bool) -> bytes | None:

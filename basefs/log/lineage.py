@@ -14,7 +14,7 @@ from typing import Protocol
 from basefs.errors import DamagedLog, IncompleteContent
 from basefs.log import codecs
 from basefs.log.blocks import LISTED, Block, Encoded, places
-from basefs.log.entries import KEEPING_ACTIONS, Action, Entry
+from basefs.log.entries import KEEPING_ACTIONS, NAMING_ACTIONS, Action, Entry
 from basefs.log.hashes import BlockHash, EntryHash
 from basefs.log.placement import EntryKind, Placed
 from basefs.log.remembered import Remembered
@@ -100,8 +100,7 @@ class Lineages:
     def source(self, entry: EntryHash) -> EntryHash | None:
         """The write entry whose content the path had at `entry`; `None` where it was no file.
 
-        Raises `IncompleteContent` if an entry on the way is unknown, or a revert names an entry of another path: what
-        lies elsewhere cannot change this path by its arrival.
+        Raises `IncompleteContent` if an entry on the way is damaged.
         """
         end = self._sources.end(entry)
         return end if self._known(end).entry.action is Action.WRITE else None
@@ -114,16 +113,10 @@ class Lineages:
 
     def _before(self, hash: EntryHash) -> EntryHash | None:
         """The entry whose content that of another one is, `None` for a write and where there is no file."""
-        placed = self._known(hash)
-        entry = placed.entry
+        entry = self._known(hash).entry
         if entry.action in KEEPING_ACTIONS:
             return entry.parent
-        if entry.action not in (Action.REVERT, Action.LINK):
-            return None
-        named = self._known(EntryHash(entry.content))
-        if entry.action is Action.REVERT and named.path_id != placed.path_id:
-            raise IncompleteContent(f"entry {hash.hex()[:12]} is a revert to another path")
-        return named.entry.hash
+        return EntryHash(entry.content) if entry.action in NAMING_ACTIONS else None
 
     def base(self, write: Placed) -> EntryHash | None:
         """The write entry on which a write builds, `None` where there is none.  Raises as `source`."""

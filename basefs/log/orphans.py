@@ -45,7 +45,7 @@ class Orphans:
         return self._total
 
     def hold(self, entry: Entry, needs: bytes, peer: str) -> None:
-        """Keep an entry until `needs` (the hash of its parent, or the fingerprint of its key) is known."""
+        """Keep an entry until `needs` (the hash of an entry, or the fingerprint of its key) is known."""
         mine = self._peers.get(peer) or OrderedDict()
         if entry.hash in mine:
             return

@@ -69,11 +69,13 @@ def place_root(entry: Entry) -> Placed:
     return Placed(entry, EntryKind.CHILD, ROOT_PATH_ID, EntryHash(ZERO_HASH))
 
 
-def place_behind(entry: Entry, parent: Placed) -> Placed:
+def place_behind(entry: Entry, parent: Placed, named: Placed | None = None) -> Placed:
     """Where an entry stands behind its parent; a child is given the path `NEW_PATH`, whether or not there is one.
 
-    Raises `InvalidEntry` if it can stand nowhere.
+    `named`: what a link or revert names.  Raises `InvalidEntry` if it can stand nowhere.
     """
+    if named is not None:
+        _check_named(entry, parent, named)
     kind = kind_of(entry.action, parent.entry.action)
     if kind is EntryKind.ANNOTATION:
         return Placed(entry, kind, parent.path_id, parent.directory)
@@ -96,3 +98,10 @@ def place_behind(entry: Entry, parent: Placed) -> Placed:
     if parent.path_id == ROOT_PATH_ID and entry.action not in KEEPING_ACTIONS:
         raise InvalidEntry("the root directory cannot become anything else")
     return Placed(entry, kind, parent.path_id, parent.directory)
+
+
+def _check_named(entry: Entry, parent: Placed, named: Placed) -> None:
+    if not named.kind.is_state:
+        raise InvalidEntry("a link or revert names a step in the life of a path")
+    if entry.action is Action.REVERT and named.path_id != parent.path_id:
+        raise InvalidEntry("a revert names an entry of its own path")

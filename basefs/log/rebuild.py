@@ -112,7 +112,7 @@ class Rebuild:
                 self._store.detached.hold(entry, needs)
                 self._result.left[hash] = needs
             self._arrivals()
-            self._receipts()
+            self._tree()
         return self._result
 
     def _arrivals(self) -> None:
@@ -138,14 +138,15 @@ class Rebuild:
                 found.setdefault(last, time)
         self._store.arrivals.replace(found)
 
-    def _receipts(self) -> None:
-        """Copy what was published of a staging area, which does not follow from the entries either."""
+    def _tree(self) -> None:
+        """Copy the worktree's index, which does not follow from the entries either.
+
+        Its facts are left out: they name entries by numbers that are others now, and all is looked at again.
+        """
         try:
-            rows = self._source.execute("SELECT journal, record, entries FROM published ORDER BY seq").fetchall()
+            self._store.tree.copy(self._source)
         except sqlite3.DatabaseError as error:
-            self._find("published", "all", f"SQLite cannot read it: {error}")
-            return
-        self._store.receipts.copy(rows)
+            self._find("tree", "all", f"SQLite cannot read it: {error}")
 
     def _find(self, table: str, row: object, problem: str, *, lost: bool = False) -> None:
         self._result.findings.append(Damage(table, str(row), problem, lost))

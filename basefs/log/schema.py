@@ -6,7 +6,7 @@ from __future__ import annotations
 LOG_FILE = "log.db"
 CACHE_FILE = "cache.db"
 #: SQLite's `user_version`: a log of another format is not opened.
-FORMAT = 3
+FORMAT = 4
 
 SCHEMA = """
 -- Facts about the file itself: format, and identity (the hash of the root entry).
@@ -61,21 +61,28 @@ CREATE INDEX missing_above ON missing (above, role);
 CREATE TABLE granted (path INTEGER NOT NULL, fingerprint BLOB NOT NULL, public BLOB NOT NULL,
     PRIMARY KEY (fingerprint, path)) WITHOUT ROWID;
 
--- Hard links: `path` is the path of the target entry, NULL while that is unknown.
-CREATE TABLE links (entry BLOB PRIMARY KEY, target BLOB NOT NULL, path INTEGER) WITHOUT ROWID;
-CREATE INDEX links_target ON links (target);
-CREATE INDEX links_path ON links (path);
-
--- The entries that reverts name, by the path of the revert: an entry may come after a revert to it.
-CREATE TABLE reverts (target BLOB NOT NULL, path INTEGER NOT NULL, PRIMARY KEY (target, path)) WITHOUT ROWID;
+-- Links, by the path of the entry that they name: they show its content once that is complete.
+CREATE TABLE links (path INTEGER NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (path, entry)) WITHOUT ROWID;
 
 -- When entries arrived here: number of the last one of a transaction, and UNIX seconds by this node's clock.
 CREATE TABLE arrivals (seq INTEGER PRIMARY KEY, time REAL NOT NULL);
 
--- What each path of the tree's directory was last equal to (`basefs/fs/index.py`).
-CREATE TABLE tree (path BLOB PRIMARY KEY, row BLOB NOT NULL) WITHOUT ROWID;
+-- The worktree's index: a row for each path of the tree's directory, in the encoding of `basefs/fs/worktree/index.py`.
+--   directory, name  of the path; "" for the top, and "" and "" for the top itself
+--   inode            of what is on the disk; NULL for nothing
+--   content          the write that holds the content of a file; NULL for anything else
+CREATE TABLE tree (directory BLOB NOT NULL, name BLOB NOT NULL, inode INTEGER, content BLOB, data BLOB NOT NULL,
+    PRIMARY KEY (directory, name)) WITHOUT ROWID;
+CREATE INDEX tree_inode ON tree (inode) WHERE inode NOT NULL;
+CREATE INDEX tree_content ON tree (content) WHERE content NOT NULL;
+-- Facts about the worktree.
+CREATE TABLE tree_facts (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+-- The writes that have become complete since the worktree was last looked at.
+CREATE TABLE tree_completed (entry BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TRIGGER tree_completes AFTER DELETE ON waiting
+BEGIN INSERT OR IGNORE INTO tree_completed VALUES (OLD.entry); END;
 
--- Whole entries that wait for one that was lost to damage: the hash of a parent, or the fingerprint of a key.
+-- Whole entries that wait for one that was lost to damage: its hash, or the fingerprint of a key.
 CREATE TABLE detached (hash BLOB PRIMARY KEY, needs BLOB NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX detached_needs ON detached (needs);
 

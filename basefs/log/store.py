@@ -4,7 +4,7 @@ Invariants
 
 1. `entries` and `blocks` only grow; triggers refuse every UPDATE and DELETE.  The other tables are derived from them
    and change in the same transaction.
-2. An entry is stored after its parent.  So every entry has a path.
+2. An entry is stored after its parent, and after what a link or revert names.  So every entry has a path.
 3. An entry contributes its hash to the Merkle tree (`paths`), a write also while blocks of it are missing (`missing`).
 4. A row whose content does not match its hash is never returned, see `database`.
 
@@ -31,9 +31,9 @@ from basefs.log.interface import Digest
 from basefs.log.missing import BlockStore
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
-from basefs.log.receipts import Receipts
 from basefs.log.remembered import Remembered
 from basefs.log.reserve import NO_LIMITS, DiskLimits, Reserve, free_bytes
+from basefs.log.treerows import TreeRows
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +41,10 @@ log = logging.getLogger(__name__)
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
 #: The same of entries `e` that are joined with something else.
 _JOINED_COLUMNS = ", ".join(f"e.{column}" for column in ENTRY_COLUMNS.split(", "))
-#: The paths that links name, and those above them, each with the one that holds it.
-_LINKED_UPWARDS = (
-    "WITH RECURSIVE up (id, above) AS (SELECT id, parent FROM paths WHERE id IN (SELECT path FROM links) "
-    "UNION SELECT p.id, p.parent FROM up u JOIN paths p ON p.id = u.above) SELECT id, above FROM up WHERE above > 0"
-)
-_LINKS = f"SELECT {_JOINED_COLUMNS} FROM links l JOIN entries e ON e.hash = l.entry"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
 #: Actions of which more follows than the place of the entry.
-_DERIVED = KEY_ACTIONS | {Action.LINK, Action.REVERT}
+_DERIVED = KEY_ACTIONS | {Action.LINK}
 #: Entries kept in memory, about 1 kB each: the last ones of so many files that are written again and again.
 _REMEMBERED_ENTRIES = 8192
 
@@ -65,7 +59,7 @@ class Store:
         granted: the keys that a signature may be of.
         arrivals: when entries came.
         detached: intact entries whose parent or grant was lost.
-        receipts: what was published of a staging area.
+        tree: the rows of the worktree's index.
         reserve: says whether there is room for the contents of others.
         committed: the digest of the log after the last transaction, to be read without the lock.
     """
@@ -79,14 +73,8 @@ class Store:
         self.granted = Granted(self._db, self.paths)
         self.arrivals = Arrivals(self._db)
         self.detached = Detached(self._db)
-        self.receipts = Receipts(self._db)
+        self.tree = TreeRows(self._db)
         self.reserve = Reserve(path, NO_LIMITS, free_bytes)
-        #: Entries that links name and that have not arrived.
-        self._unresolved: set[EntryHash] = set()
-        #: The paths that some link names, each with the number of these links.
-        self._linked: dict[int, int] = {}
-        #: Path id -> the names in it that are such paths, or lead to them.
-        self._to_linked: dict[int, set[int]] = {}
         #: Counts what `version` and `keys_version` cannot see: entries that vanish again.
         self._rollbacks = 0
         self._keys = 0
@@ -108,12 +96,6 @@ class Store:
         self.blocks.load()
         self.granted.load()
         self.detached.load()
-        rows = self._db.execute("SELECT target FROM links WHERE path IS NULL")
-        self._unresolved = {EntryHash(target) for (target,) in rows}
-        self._linked = dict(self._db.execute("SELECT path, count(*) FROM links WHERE path NOT NULL GROUP BY path"))
-        self._to_linked = {}
-        for path_id, above in self._db.execute(_LINKED_UPWARDS):
-            self._to_linked.setdefault(above, set()).add(path_id)
 
     def close(self) -> None:
         """Write the WAL back and release the file."""
@@ -132,9 +114,7 @@ class Store:
                 self.arrivals.flush()
                 digest = self._digest()
             self.committed = digest
-            self.receipts.end(committed=True)
         except BaseException:
-            self.receipts.end(committed=False)
             self.paths.forget()
             self.arrivals.pending = None
             self._load()
@@ -203,6 +183,11 @@ class Store:
     def arrived_behind(self, sequence: int) -> set[EntryHash]:
         """The entries that came after the one with this number."""
         return {EntryHash(hash) for (hash,) in self._db.execute("SELECT hash FROM entries WHERE seq > ?", (sequence,))}
+
+    def arrived(self, sequence: int) -> list[tuple[int, bool]]:
+        """The paths with state or key entries behind a number, by id, and whether one of them is about keys."""
+        query = "SELECT path, max(kind = 2) FROM entries WHERE seq > ? AND kind < 3 GROUP BY path"
+        return [(path, bool(is_key)) for path, is_key in self._db.execute(query, (sequence,))]
 
     def entry_count(self) -> int:
         """Number of entries."""
@@ -315,62 +300,31 @@ class Store:
         return placed
 
     def links_to(self, path_id: int) -> list[Placed]:
-        """The link entries whose target is an entry of this path."""
-        if path_id not in self._linked:
-            return []
-        return self._all_placed(self._db.execute(f"{_LINKS} WHERE l.path = ?", (path_id,)))
-
-    def links_naming(self, target: EntryHash) -> list[Placed]:
-        """The link entries whose target is this entry."""
-        return self._all_placed(self._db.execute(f"{_LINKS} WHERE l.target = ?", (target,)))
-
-    def is_reverted_to(self, placed: Placed) -> bool:
-        """Whether any revert of its path names an entry."""
-        query = "SELECT 1 FROM reverts WHERE target = ? AND path = ?"
-        return self._db.execute(query, (placed.entry.hash, placed.path_id)).fetchone() is not None
-
-    def links_below(self, path_id: int) -> list[Placed]:
-        """The link entries whose target is an entry of any path below this one; costs nothing for other paths."""
-        found: list[Placed] = []
-        todo = list(self._to_linked.get(path_id, ()))
-        while todo:
-            below = todo.pop()
-            found += self.links_to(below)
-            todo += self._to_linked.get(below, ())
-        return found
-
-    def has_links_below(self, path_id: int) -> bool:
-        """Whether a link entry ever named an entry of any path below this one."""
-        return path_id in self._to_linked
-
-    def has_links(self, path_id: int) -> bool:
-        """Whether a link entry ever named an entry of this path."""
-        return path_id in self._linked
-
-    @property
-    def has_any_links(self) -> bool:
-        """Whether a link entry ever named an entry of the log."""
-        return bool(self._linked)
-
-    def links_version(self, path_id: int) -> int:
-        """Another one after each new link to this path."""
-        return self._linked.get(path_id, 0)
+        """The links that name an entry of this path."""
+        return self._all_placed(
+            self._db.execute(
+                f"SELECT {_JOINED_COLUMNS} FROM links l JOIN entries e ON e.hash = l.entry WHERE l.path = ?", (path_id,)
+            )
+        )
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def place(self, entry: Entry) -> Placed | None:
-        """Where an entry would stand; `None` while its parent is unknown.
+        """Where an entry would stand; `None` while its parent, or what a link or revert names, is unknown.
 
         Raises `InvalidEntry` if it can stand nowhere (docs/formats.md, section 3), `DamagedLog` behind a damaged row.
         """
         if entry.is_root:
             return place_root(entry)
-        parent = self.get(entry.parent)
-        if parent is None:
-            if entry.parent in self.database.damaged:
-                raise DamagedLog(f"the parent of entry {entry.hash.hex()[:12]} is damaged")
-            return None
-        placed = place_behind(entry, parent)
+        needs: list[Placed] = []
+        for hash in entry.needs:
+            placed = self.get(hash)
+            if placed is None:
+                if hash in self.database.damaged:
+                    raise DamagedLog(f"an entry that entry {entry.hash.hex()[:12]} builds on is damaged")
+                return None
+            needs.append(placed)
+        placed = place_behind(entry, *needs)
         if placed.path_id == NEW_PATH and (row := self.paths.find(placed.above, entry.name)) is not None:
             return placed._replace(path_id=row.id)
         return placed
@@ -399,10 +353,6 @@ class Store:
         self.arrivals.pending = cursor.lastrowid, now
         if entry.action in _DERIVED:
             self._derive(placed)
-        if entry.hash in self._unresolved:
-            self._unresolved.discard(entry.hash)
-            cursor = self._db.execute("UPDATE links SET path = ? WHERE target = ?", (path_id, entry.hash))
-            self._note_linked(path_id, cursor.rowcount)
         if not complete:
             self.blocks.open(placed, now, needed)
         if kind is EntryKind.SUCCESSOR:
@@ -420,28 +370,9 @@ class Store:
         if entry.action is Action.GRANT:
             self.granted.add(placed.path_id, entry.content)
         elif entry.action is Action.LINK:
-            self._link(entry)
-        elif entry.action is Action.REVERT:
-            self._db.execute("INSERT OR IGNORE INTO reverts VALUES (?, ?)", (entry.content, placed.path_id))
-
-    def _link(self, entry: Entry) -> None:
-        target = EntryHash(entry.content)
-        row = self._db.execute("SELECT path FROM entries WHERE hash = ?", (target,)).fetchone()
-        if row is None:
-            self._unresolved.add(target)
-        else:
-            self._note_linked(row[0], 1)
-        self._db.execute("INSERT INTO links VALUES (?, ?, ?)", (entry.hash, target, None if row is None else row[0]))
-
-    def _note_linked(self, path_id: int, count: int) -> None:
-        """So many more links name entries of a path."""
-        is_known = path_id in self._linked
-        self._linked[path_id] = self._linked.get(path_id, 0) + count
-        while not is_known and (above := self.paths.above(path_id)):
-            names = self._to_linked.setdefault(above, set())
-            is_known = path_id in names
-            names.add(path_id)
-            path_id = above
+            named = self.get(EntryHash(entry.content))
+            assert named is not None, "`place` has found it"
+            self._db.execute("INSERT INTO links VALUES (?, ?)", (named.path_id, entry.hash))
 
     def set_limits(self, limits: DiskLimits, free: Callable[[Path], int] = free_bytes) -> None:
         """Keep the contents of others within limits from now on; `free`: bytes that are free in a directory."""

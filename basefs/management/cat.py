@@ -42,6 +42,8 @@ def cat(target: str, moment: str | None, as_json: bool) -> None:
         raise IsADirectory(f"{path} is a directory: 'basefs show -l {target}' lists it")
     if version.target is not None:
         raise NotPermitted(f"{path} is a symbolic link to {version.target}")
+    if version.kind != "file":
+        raise NotPermitted(f"{path} is a {version.kind}, which has no content")
     size, entry = 4 * 1024 * 1024, version.content or version.entry
     wanted = (ContentPiece(entry, offset, size) for offset in range(0, version.size, size))
     pieces = (_fetch(home, parsed.name, piece) for piece in wanted)

@@ -74,10 +74,12 @@ class PathDifference:
 
 def changed_attributes(before: Version, after: Version, *, is_same_content: bool) -> Iterator[tuple[str, str, str]]:
     """The attributes that differ, with their values; the time of modification only of what has the same content."""
-    for title in ("kind", "mode", "owner", "target"):
+    for title in ("kind", "mode", "owner", "target", "device"):
         old, new = getattr(before, title), getattr(after, title)
         if old != new:
             yield title, "-" if old is None else old, "-" if new is None else new
+    if before.xattrs != after.xattrs:
+        yield "xattrs", ", ".join(before.xattrs) or "-", ", ".join(after.xattrs) or "-"
     if before.mtime != after.mtime and is_same_content and (before.kind, before.target) == (after.kind, after.target):
         precision = "seconds" if int(before.mtime) != int(after.mtime) else "microseconds"
         old, new = (datetime.fromtimestamp(at).isoformat(" ", precision) for at in (before.mtime, after.mtime))

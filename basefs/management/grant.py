@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathVersions, Status, encode
+from basefs.daemon.api.messages import GrantKey, GrantOutcome, ListKeys, PathVersions, encode
 from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import own_key_files
 from basefs.errors import UsageError
@@ -54,31 +54,23 @@ def grant(
     home = Home.from_environment()
     parsed = parse_changed(home, target)
     request = GrantKey(parsed.path, keyname, public_key(key), dry_run, force, other_key())
-    carry_out(home, parsed.name, request, as_json=as_json)
-
-
-def carry_out(home: Home, name: str, request: GrantKey, *, as_json: bool) -> None:
-    """Have a key granted, and print what comes of it.  Raises what the request raises."""
-    plan = ask(home, name, request)
+    plan = ask(home, parsed.name, request)
     if as_json:
         print_json(encode(plan))
     elif not plan.entries:
         note("that key is granted there already: nothing to do")
     else:
-        if not request.dry_run:
+        if not dry_run:
             say(f"granted: {printable(request.name)} may write at {printable(request.path)} and below")
             for one in plan.gained:
                 if (one.path, one.name) != (request.path, request.name):
                     note(f"valid again: {printable(one.name)} at {printable(one.path)}, granted by that key")
-        print_plan(plan, dry_run=request.dry_run)
+        print_plan(plan, dry_run=dry_run)
 
 
-def permission(home: Home, name: str, status: Status) -> str:
+def permission(home: Home, name: str) -> str:
     """What permits a key of this node to write, and where to type it."""
-    lets_in = status.summary.open or status.summary.member
-    asks = status.node.asks if status.node is not None and lets_in else None
-    line = grant_line(home, name) if asks is None else f"basefs accept {name} {asks}"
-    return f"on a node with the key {granters(home, name)}: {line}"
+    return f"on a node with the key {granters(home, name)}: {grant_line(home, name)}"
 
 
 def grant_line(home: Home, name: str) -> str:

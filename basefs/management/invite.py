@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.joining import OpenInvitation, open_invitations
 from basefs.daemon.api.joining import invite as make_invitation
-from basefs.daemon.api.messages import LEAST_DIGITS, AcceptInvited, RevokeKey, encode
+from basefs.daemon.api.messages import LEAST_DIGITS, RevokeKey, encode
 from basefs.daemon.config import Home
 from basefs.errors import NotFound, UsageError
-from basefs.management.keys import confirm_key
 from basefs.management.output import (
     SHORT,
     examples,
@@ -35,7 +32,6 @@ from basefs.management.times import parse_span
         "basefs invite etc --read-only --name monitor",
         "basefs invite etc --list",
         "basefs invite etc --cancel 3f1c0a9e",
-        "basefs invite etc --accept 3f1c0a9e",
     )
 )
 @click.argument("target", metavar="NAME[:/PATH]")
@@ -44,7 +40,6 @@ from basefs.management.times import parse_span
 @click.option("--expires", default="24h", metavar="TIME", show_default=True, help="How long the invitation counts.")
 @click.option("-l", "--list", "listing", is_flag=True, help="List the invitations in force.")
 @click.option("--cancel", metavar="NAME|FINGERPRINT", help="Take an invitation back.")
-@click.option("--accept", metavar="NAME|FINGERPRINT", help="Adopt the machine of a late invitation.")
 @json_option
 def invite(
     target: str,
@@ -53,7 +48,6 @@ def invite(
     expires: str,
     listing: bool,
     cancel: str | None,
-    accept: str | None,
     as_json: bool,
 ) -> None:
     """Make an invitation: one line with which another machine joins by 'basefs join'.
@@ -63,27 +57,23 @@ def invite(
     and kept nowhere. The new machine makes a key of its own. It can join while this node is off, at any other member;
     once this node has received that, it grants the new key with its own, and the invitation is worthless.
 
-    --list shows for each invitation whether it is open, used, late or expired; 'used' by two keys means that somebody
-    else has seen it. --cancel also revokes the keys that joined with it, unless this node has granted them since.
+    --list shows for each invitation whether it is open, used or expired; 'used' by two keys means that somebody else
+    has seen it. --cancel also revokes the keys that joined with it, unless this node has granted them since.
 
-    'late' means that this node learned of the machine only after the invitation had expired: the machine joined in
-    time, at another member, while this node was off, or it joined with a line that had expired. A member that was on
-    lists the first as 'used'. The machine stays as it is until --accept or --cancel, on the node that made the
-    invitation. Anyone who has seen the line can join with it, so --accept shows the key and asks on a terminal.
+    A machine of which this node learns only after the invitation has expired stays listed as 'used', and depends on the
+    invitation: it joined in time, at another member, while this node was off, or with a line that had expired. 'basefs
+    grant' of its key, here, ends that, or --cancel turns it away.
     """
     home = Home.from_environment()
     parsed = parse_changed(home, target)
-    if sum((listing, cancel is not None, accept is not None)) > 1:
-        raise UsageError("--list, --cancel and --accept do not go together: give one of them")
+    if listing and cancel is not None:
+        raise UsageError("--list and --cancel do not go together: give one of them")
     filesystem = client(home, parsed.name)
     if listing:
         _list(filesystem, parsed.path, as_json)
         return
     if cancel is not None:
         _cancel(filesystem, parsed.name, cancel, as_json)
-        return
-    if accept is not None:
-        _accept(filesystem, parsed.name, accept, as_json)
         return
     seconds = parse_span(expires)
     # Time to paste it, and not so long that it is forgotten.
@@ -134,30 +124,6 @@ def _find(filesystem: FilesystemClient, name: str, who: str) -> OpenInvitation:
     if len(matching) > 1:
         raise UsageError(f"more than one invitation is for {who}: give the fingerprint")
     return matching[0]
-
-
-def _accept(filesystem: FilesystemClient, name: str, accept: str, as_json: bool) -> None:
-    one = _find(filesystem, name, accept)
-    if not one.used_by:
-        raise NotFound(f"nobody has joined with the invitation {one.fingerprint[:SHORT]} yet")
-    if len(one.used_by) > 1:
-        keys = ", ".join(key[:SHORT] for key in one.used_by_keys)
-        raise UsageError(
-            f"{len(one.used_by)} keys have joined with that invitation ({keys}): grant the right one with "
-            f"'basefs grant {name}', and take the invitation back with --cancel"
-        )
-    (key,), (claimed,) = one.used_by_keys, one.used_by
-    if sys.stdin.isatty():
-        question = f"Adopt this key at {printable(one.path)}?"
-        confirm_key(f"{claimed} has joined with the key", [f"fingerprint  {key}"], question, "nothing was accepted")
-    key_name = filesystem.ask(AcceptInvited(one.fingerprint, key))
-    if as_json:
-        print_json({"fingerprint": one.fingerprint, "path": one.path, "key_name": key_name, "key_fingerprint": key})
-        return
-    say(
-        f"accepted: {printable(key_name)} (key {key[:SHORT]}), by the invitation {one.fingerprint[:SHORT]} to "
-        f"{printable(one.path)}"
-    )
 
 
 def _cancel(filesystem: FilesystemClient, name: str, cancel: str, as_json: bool) -> None:

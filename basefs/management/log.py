@@ -57,10 +57,10 @@ from basefs.management.times import parse_time
 @click.option("--arrival", is_flag=True, help="Order by arrival on this node, and show that time.")
 @json_option
 def log(target: str, recursive: bool, patch: bool, arrival: bool, as_json: bool, **selection: Any) -> None:
-    """List every revision of a path, the newest first, deleted paths and earlier names of a file included.
+    """List every revision of a path, the newest first, also of one that was deleted.
 
-    TIME is the time of signing; 'basefs revert --at' goes by the time of arrival. A directory that was renamed begins a
-    new history; its files keep theirs.
+    TIME is the time of signing; 'basefs revert --at' goes by the time of arrival. A rename is a link and a delete: the
+    new path begins with a 'link', which shows from where, and has a history of its own.
 
     STANDING: current; past (the current one builds on it); last (before the path was deleted); lost (to a conflicting
     one); ignored (its key is not valid); withheld (likewise, and its content is not fetched); incomplete (its content
@@ -152,7 +152,7 @@ def _print_rows(rows: Sequence[RevisionRow], path: str, recursive: bool, arrival
         [row.entry[:SHORT], moment(_time(row, arrival)), row.action, signer(row), size_of(row), row.standing]
         for row in rows
     ]
-    # Other paths are in it where names below are asked for, or the file had other names.
+    # Other paths are in it where names below are asked for, or a link names one.
     if recursive or any(row.path != path or row.source is not None for row in rows):
         titles.append("PATH")
         for line, row in zip(cells, rows, strict=True):
@@ -161,7 +161,7 @@ def _print_rows(rows: Sequence[RevisionRow], path: str, recursive: bool, arrival
 
 
 def _place(row: RevisionRow) -> str:
-    return row.path if row.source is None else f"{row.path} {'from' if row.action == 'rename' else 'to'} {row.source}"
+    return row.path if row.source is None else f"{row.path} from {row.source}"
 
 
 def _print_patch(row: RevisionRow, difference: PathDifference, arrival: bool) -> None:

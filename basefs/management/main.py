@@ -25,7 +25,7 @@ GROUPS = {
     "Set up and run": ("genkey", "bootstrap", "join", "get", "mount", "unmount", "run", "remove"),
     "Look": ("list", "status", "doctor", "members", "resources", "blocks"),
     "Changes and history": ("show", "log", "diff", "cat", "revert", "conflicts", "watch"),
-    "Permission to write": ("keys", "invite", "grant", "accept", "revoke", "expel", "rekey", "recover"),
+    "Permission to write": ("keys", "invite", "grant", "revoke", "expel", "rekey", "recover"),
     "Check and back up": ("check", "export", "import"),
     "Other tools": ("serf", "installserf", "completion"),
 }

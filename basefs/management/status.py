@@ -16,6 +16,7 @@ from basefs.daemon.config import Home
 from basefs.daemon.keyfiles import unused_key
 from basefs.daemon.mounts import Mount
 from basefs.errors import some_of
+from basefs.management.errors import ExitCode
 from basefs.management.grant import permission
 from basefs.management.list import NONE_HERE, hint_other_home
 from basefs.management.members import clones_in_words, lack_of_room, lag_of, namesakes_in_words
@@ -57,8 +58,14 @@ def status(target: str | None, as_json: bool) -> None:
     if as_json:
         rows = [{**encode(look), "disk": encode(disk)} for look, disk in found]
         print_json(rows if target is None else rows[0])
-        return
-    if target is None:
+    else:
+        _print(home, found, hint=target is None)
+    if target is not None and found[0][0].state == "dead":
+        raise click.exceptions.Exit(ExitCode.FAILED)
+
+
+def _print(home: Home, found: list[tuple[Look[Status], DiskUsage]], *, hint: bool) -> None:
+    if hint:
         hint_other_home(home)
     if not found:
         note(NONE_HERE)
@@ -82,7 +89,7 @@ def _lines(look: Look[Status], disk: DiskUsage) -> dict[str, str]:
         lines["handlers"] = _handlers(status.summary)
         lines["may write"] = _writable(name, status)
     lines["disk"] = (
-        f"log {size(disk.log)}, cache {size(disk.cache)}, other {size(disk.other)}; "
+        f"log {size(disk.log)}, cache {size(disk.cache)}, tree {size(disk.tree)}, other {size(disk.other)}; "
         f"{size(disk.free)} free of {size(disk.total)}"
     )
     return lines
@@ -98,6 +105,12 @@ def _state(look: Look[Status]) -> str:
     name, state, status = look.name, look.state, look.answer
     if look.failure is not None:
         return f"{state}: {look.failure.error}"
+    if state == "dead" and look.mountpoint is not None:
+        where = printable(look.mountpoint)
+        return (
+            f"its daemon has died; {where} can be read and written, and nothing of it is published until "
+            f"'basefs mount {name} {where}' starts it again"
+        )
     if state == "dead":
         return f"its daemon has died: 'basefs mount {name} DIR' or 'basefs run {name}' starts it again"
     if status is None or status.node is None:
@@ -110,8 +123,6 @@ def _state(look: Look[Status]) -> str:
         text += "; no room: its disk is full, and what does not fit waits until there is room"
     if status.summary.damaged:
         text += f"; read-only, because the log is damaged: 'basefs check {name}'"
-    for other in status.differing[:1]:
-        text += f"; {printable(other.peer)} shows something else at {printable(other.path)}: 'basefs doctor {name}'"
     return text
 
 
@@ -214,9 +225,7 @@ def _writable(name: str, status: Status) -> str:
         return _some(status.may_write)
     if not status.fingerprints:
         return "nowhere: this node has no key; 'basefs genkey' makes one"
-    asks = status.node is not None and status.node.asks is not None
-    remedy = permission(Home.from_environment(), name, status)
+    remedy = permission(Home.from_environment(), name)
     if not (status.summary.open or status.summary.member):
         return f"nowhere: no key of this node is a member; {remedy}"
-    state = "nowhere (has asked to write)" if asks else "nowhere"
-    return f"{state}; to permit it, type {remedy}"
+    return f"nowhere; to permit it, type {remedy}"

@@ -18,6 +18,7 @@ class Applied:
 
     Attributes:
         commit: number of the transaction since the start, of several the last one.
+        last: the number of the last entry in the log after it.
         entries: those accepted now, parents first.
         blocks: those that local entries name, without those of contents that are too large to be held here.
         large: whether there are such contents.
@@ -44,6 +45,7 @@ class Applied:
     ungranted: int = 0
     changes: tuple[Change, ...] = ()
     commit: int = field(default=0, compare=False)
+    last: int = field(default=0, compare=False)
 
     @classmethod
     def all_of(cls, parts: Sequence[Applied], store: Store) -> Applied:
@@ -51,6 +53,7 @@ class Applied:
         parents = dict.fromkeys(parent for part in parts for parent in part.missing_parents)
         return cls(
             commit=parts[-1].commit,
+            last=parts[-1].last,
             entries=tuple(entry for part in parts for entry in part.entries),
             blocks=(),
             completed=tuple(hash for part in parts for hash in part.completed),

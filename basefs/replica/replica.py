@@ -57,10 +57,11 @@ from basefs.log.room import Room
 from basefs.log.schema import CACHE_FILE, LOG_FILE
 from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
+from basefs.log.treerows import TreeRows
 from basefs.path import Path, display
 from basefs.replica.applied import Applied
-from basefs.replica.audit import ViewAudit
 from basefs.replica.feed import CommitFeed
+from basefs.replica.viewhash import ViewHash
 from basefs.view.author import Author
 from basefs.view.changes import Change, removed_contents
 from basefs.view.draft import Draft
@@ -73,7 +74,8 @@ from basefs.view.resolution import Resolver
 from basefs.view.signer import Signer
 from basefs.view.statcache import Attributes, StatCache
 from basefs.view.states import Kind, State
-from basefs.view.tree import Node, Tree
+from basefs.view.tree import Glance, Node, Tree
+from basefs.view.walk import Outcome
 
 __all__ = ["CACHE_FILE", "LOG_FILE", "Applied", "Attributes", "Replica"]
 
@@ -84,6 +86,8 @@ T = TypeVar("T")
 #: Seconds after which a batch of remote entries lets waiting threads go first.  Readers wait for that and for one
 #: transaction's end; a shorter time makes more transactions, each of which writes pages anew.
 LONG_HOLD = 0.005
+#: Paths that are looked at before other threads get the lock, some 3 ms.
+_PORTION = 32
 
 
 @dataclass(slots=True)
@@ -100,7 +104,6 @@ class Replica:
     Attributes:
         keys: the private keys of this node.
         directory: where log and cache are.
-        audit: hashes of what the view shows, and the peers that show something else.
         room: whether its disk takes more.
     """
 
@@ -154,7 +157,7 @@ class Replica:
         #: monotonic seconds.
         self._reviewed = 0, 0
         self._next_review = 0.0
-        self.audit = ViewAudit(self._audited, self._peek, self._knows_needs)
+        self._view_hash = ViewHash(self._shown_state, self._peek)
         try:
             with self._lock:
                 if self._store.entry_count():
@@ -247,7 +250,7 @@ class Replica:
         make: Callable[[Author], Draft | Iterable[Draft]],
         *,
         contents: Iterable[tuple[Content, EntryHash | None]] = (),
-        rows: Callable[[], Mapping[bytes, bytes]] | None = None,
+        rows: Callable[[TreeRows], None] | None = None,
         key: SigningKey | None = None,
     ) -> Applied:
         """Write: `make` drafts entries on the current view, and they are applied at once.
@@ -259,7 +262,7 @@ class Replica:
         is taken.  For what it leaves out `make` is called again; so it must do nothing but draft
         (`basefs/log/encoder.py`).
 
-        `rows` is called when a series is drafted, and what it returns is kept in the same transaction.  `key` signs,
+        `rows` is called when a series is drafted, to change the worktree's index in the same transaction.  `key` signs,
         instead of this node's.
 
         Raises what `make` raises, `ReadOnly` on a damaged log, `NoSpace`, `StoreError`.
@@ -291,7 +294,7 @@ class Replica:
         self,
         make: Callable[[Author], Draft | Iterable[Draft]],
         author: Author,
-        rows: Callable[[], Mapping[bytes, bytes]] | None,
+        rows: Callable[[TreeRows], None] | None,
     ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
@@ -312,7 +315,7 @@ class Replica:
                     self._show(batch.accepted[shown:], (), now=int(batch.now * 10**9))
                     shown = len(batch.accepted)
                 if rows is not None:
-                    self._store.tree.put(rows())
+                    rows(self._store.tree)
         except BaseException:
             if shown:
                 self._undo_view()
@@ -449,6 +452,7 @@ class Replica:
         self._completed += len(completed)
         return Applied(
             commit=self._commits,
+            last=self._store.committed[1],
             entries=tuple(placed.entry for placed in batch.accepted),
             blocks=() if draft is None else tuple(draft.blocks),
             completed=completed,
@@ -538,8 +542,10 @@ class Replica:
         """Whether a content should come at once, by a quick look at its key; `review_needs` looks again."""
         return self._live is None or self._quick_look.is_needed(self._store, self._live.tree, write)
 
-    def _audited(self) -> bytes:
-        """The root hash, or where contents are missing another one: what is shown follows from it."""
+    def _shown_state(self) -> bytes:
+        """The root hash, or where contents are missing another one: what is shown follows from it, if it is known."""
+        if not self._knows_needs():
+            return ZERO_HASH
         with self._lock:
             # Both of one commit: of two, it would say that contents are shown which are not.
             root, lacks = self._store.committed.root, self._store.committed.lacks
@@ -665,12 +671,6 @@ class Replica:
         """The names in a directory.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
             return {name: child.state.kind for name, child in self._view.tree.children(self._directory(path)).items()}
-
-    def entries_in(self, path: Path) -> list[tuple[bytes, Kind, EntryHash | None]]:
-        """The names in a directory, with kind and the entry that began each.  Raises `NotFound`, `NotADirectory`."""
-        with self._lock:
-            children = self._view.tree.children(self._directory(path))
-            return [(name, child.state.kind, child.state.origin) for name, child in children.items()]
 
     def _directory(self, path: Path) -> Node:
         node = self._view.tree.node(path)
@@ -820,31 +820,70 @@ class Replica:
             except StoreError:
                 return None
 
-    def rows(self) -> list[tuple[bytes, bytes]]:
-        """The rows of the tree's index."""
+    def rows(self, read: Callable[[TreeRows], T]) -> T:
+        """What `read` finds in the worktree's index."""
         with self._lock:
-            return self._store.tree.all()
+            return read(self._store.tree)
 
-    def keep_rows(self, rows: Mapping[bytes, bytes]) -> None:
-        """Keep rows of the tree's index.  Raises `StoreError`."""
+    def keep_rows(self, write: Callable[[TreeRows], None]) -> None:
+        """Change the worktree's index, in one transaction.  Raises `StoreError`."""
         with self._write_lock, self._lock, self._store.transaction():
-            self._store.tree.put(rows)
+            write(self._store.tree)
 
-    def look(self, path: Path) -> tuple[State, tuple[EntryHash, ...], EntryHash | None] | None:
-        """What the view shows at a path: its state, the entries that it ends with, and of a directory its mkdir."""
+    def outcomes(self, paths: Sequence[Path]) -> dict[Path, Outcome | None]:
+        """What the view shows at paths, `None` for nothing; keeps nothing of it in memory.
+
+        Each is as of some moment during the call.
+        """
+        found: dict[Path, Outcome | None] = {}
+        todo = sorted(paths)
+        for start in range(0, len(todo), _PORTION):
+            portion = todo[start : start + _PORTION]
+            with self._lock:
+                if self._live is None:
+                    return dict.fromkeys(paths)
+                glance = Glance(self._live.tree)
+                for path in portion:
+                    node = glance.find(path)
+                    found[path] = None if node is None else node.outcome
+            self._lock.let_others()
+        return found
+
+    def write_at(self, entry: EntryHash) -> EntryHash | None:
+        """The write whose content a path has at an entry; `None` where it is no file, or that is not known."""
+        return self._source(entry)
+
+    def names_ever(self, path: Path) -> list[bytes]:
+        """The names that entries ever gave to something in a directory."""
         with self._lock:
-            node = self._view.tree.find(path)
-            if node is None:
-                return None
-            outcome = node.outcome
-            made = outcome.directories[0] if outcome.directories else None
-            return outcome.state, tuple(tip.hash for tip in outcome.tips), made
+            path_id = self._store.paths.id_of(path)
+            return [] if path_id is None else [name for name, _ in self._store.paths.children(path_id)]
+
+    def arrived(self, behind: int, completed: Collection[EntryHash]) -> dict[Path, bool]:
+        """The paths that the view may show otherwise because of the entries behind a number and of completed writes.
+
+        `True`: also all below it, because keys were granted or revoked there.  What a directory's kind says of the
+        paths below is left to the caller, as is what a path says of the directories above.
+        """
+        with self._lock:
+            store = self._store
+            found: dict[int, bool] = {}
+            for path_id, is_key in store.arrived(behind):
+                found[path_id] = found.get(path_id, False) or is_key
+            todo = [write.path_id for hash in completed if (write := store.get(hash)) is not None]
+            while todo:
+                path_id = todo.pop()
+                if path_id not in found:
+                    found[path_id] = False
+                    # A link shows the content that it names once that is complete.
+                    todo += [link.path_id for link in store.links_to(path_id)]
+            return {store.paths.path_of(path_id): deep for path_id, deep in found.items()}
 
     def may_write(self, path: Path) -> bool:
         """Whether a key of this node may write at a path, or where nothing is, in the nearest directory above."""
         with self._lock:
             damaged = bool(self._store.database.damaged)
-            return not damaged and self._signer.may_write(self._view.tree.nearest(path).authority)
+            return not damaged and self._signer.may_write(Glance(self._view.tree).nearest(path).authority)
 
     def granted_paths(self) -> list[Path]:
         """The paths on which a key was ever granted."""
@@ -902,6 +941,13 @@ class Replica:
         """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
         with self._lock:
             return [*self._view.tree.check(), *self._view.stats.check()]
+
+    def view_hash(self, wanted: bytes | None = None) -> tuple[bytes, bytes]:
+        """A hash of the log, and one of all that it shows: `ZERO_HASH` where the former is not the one that is wanted.
+
+        The latter is also `ZERO_HASH` while the log changes, or while it is not known which contents are needed.
+        """
+        return self._view_hash.of(wanted)
 
     @property
     def damaged(self) -> int:

@@ -22,7 +22,7 @@ from basefs.gossip.events import Address, GossipEvent
 from basefs.gossip.members import Peer, join_host_port
 from basefs.gossip.rpc import Body
 from basefs.gossip.service import Gossip
-from basefs.log.entries import parent_of
+from basefs.log.entries import needs_of
 from basefs.log.interface import AddResult
 from basefs.replica.replica import Applied, Replica
 from basefs.replication.announcing import Announcer
@@ -228,7 +228,9 @@ class Propagation:
         for reason in result.rejected:
             log.info("gossip refused: %s", reason)
         missing = set(result.missing_parents)
-        lacking = [event.origin for event in events if any(parent_of(entry) in missing for entry in event.entries)]
+        lacking = [
+            event.origin for event in events if any(not missing.isdisjoint(needs_of(entry)) for entry in event.entries)
+        ]
         for origin in dict.fromkeys(lacking):
             self._pull(origin, "a missed parent", jitter=self._pull_jitter)
         if result.lacks_blocks and not missing:
@@ -337,9 +339,3 @@ class Propagation:
         # The time t of the paper, section 3.2.2.
         if await asyncio.to_thread(self._replica.look_again, 5.0):
             self._pull(None, "a content that stopped", jitter=0.0)
-
-    async def audit(self) -> None:
-        """Call now and then: what is shown here is hashed, so that sessions can compare it."""
-        self._replica.audit.keep(self._gossip.sync_addresses)
-        if self._replica.audit.is_due(self._loop.time()):
-            await asyncio.to_thread(self._replica.audit.update)

@@ -5,7 +5,6 @@ Nothing here changes anything: the drafts go through `Replica.commit` into the l
 
 from __future__ import annotations
 
-
 from basefs.errors import (
     Exists,
     InvalidName,
@@ -21,19 +20,29 @@ from basefs.log.blocks import MAX_CONTENT_BYTES
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder
-from basefs.log.entries import MAX_CONTENT, Action, Entry
+from basefs.log.entries import MAX_CONTENT, ROOT_NAME, Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
 from basefs.path import Path, check_name, display
-from basefs.view.draft import Draft
+from basefs.view.draft import Draft, End
 from basefs.view.keyholder import KeyHolder
 from basefs.view.past import Past
-from basefs.view.permissions import Authority
 from basefs.view.revert import Reverter
-from basefs.view.signer import Signer
-from basefs.view.states import ABSENT, DIRECTORY_MODE, MODE_MASK, Kind, Owner, encode_mode, step
+from basefs.view.signer import Signer, clamp_time
+from basefs.view.states import (
+    ABSENT,
+    DIRECTORY_MODE,
+    FILE_MODE,
+    LINK_MODE,
+    MODE_MASK,
+    Kind,
+    Owner,
+    State,
+    Xattrs,
+    encode_node,
+)
 from basefs.view.tree import Node, Tree
 
 
@@ -83,6 +92,106 @@ class Author:
             raise Exists(f"{display(path)} exists already")
         return directory
 
+    # -- what a publisher drafts --------------------------------------------------------------------------------------
+
+    def make(
+        self,
+        draft: Draft,
+        key: SigningKey,
+        end: End,
+        wanted: State,
+        content: Content | None = None,
+        *,
+        timed: bool = True,
+    ) -> End:
+        """Draft what makes a path the wanted state: a mkdir, write, slink or node, then mode and xattr where needed.
+
+        Args:
+            draft: takes the entries.
+            key: signs them.
+            end: what they follow; of a new path its state is absent.
+            wanted: kind, mode, owner, time, target, device and extended attributes; the rest has no meaning here.
+            content: of a file.
+            timed: whether `wanted.mtime` is the time of what is made; otherwise that is the time of signing.
+
+        Raises `NameTooLong` for the target of a symbolic link over 4095 bytes, `TooLarge`, `NotPermitted` for an
+        extended attribute that no entry holds.
+        """
+        now = self._signer.now()
+        mtime = clamp_time(wanted.mtime) if timed else now
+        wanted = wanted._replace(mtime=mtime)
+        extensions = Extensions(mtime=mtime if timed else None)
+        if wanted.kind is Kind.FILE:
+            assert content is not None, "a file has a content"
+            made = self._write(draft, key, end, content, extensions.mtime)
+        elif wanted.kind is Kind.SYMLINK:
+            if not 0 < len(wanted.target) <= MAX_CONTENT:
+                raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
+            made = key.sign(end.tip, now, Action.SLINK, end.name, wanted.target, extensions)
+        elif wanted.kind is Kind.DIRECTORY:
+            made = key.sign(end.tip, now, Action.MKDIR, end.name, b"", extensions)
+        else:
+            node = encode_node(wanted.kind, wanted.rdev)
+            made = key.sign(end.tip, now, Action.NODE, end.name, node, extensions)
+        shown = draft.append(made, end.state)
+        return draft.settle(key, made.made, shown, wanted if timed else wanted._replace(mtime=shown.state.mtime))
+
+    def link(self, draft: Draft, key: SigningKey, end: End, target: End, wanted: State | None = None) -> End:
+        """Draft a path that begins as another one is at `target`, or with the `wanted` attributes.
+
+        Other arguments, and what it raises, as for `make`.
+        """
+        entry = key.sign(end.tip, self._signer.now(), Action.LINK, end.name, target.tip)
+        draft.entries.append(entry)
+        shown = End(end.name, entry.hash, target.state._replace(origin=entry.hash))
+        return shown if wanted is None else self.settle(draft, key, shown, wanted)
+
+    def settle(self, draft: Draft, key: SigningKey, end: End, wanted: State) -> End:
+        """Draft what gives a path the wanted mode, owner, time and extended attributes; nothing where it has them.
+
+        Arguments, and what it raises, as for `make`.
+        """
+        wanted = wanted._replace(mtime=clamp_time(wanted.mtime))
+        return draft.settle(key, self._signer.now(), end, wanted)
+
+    def delete(self, draft: Draft, key: SigningKey, end: End) -> End:
+        """Draft the removal of a path behind one of its ends."""
+        return draft.append(key.sign(end.tip, self._signer.now(), Action.DELETE, end.name), end.state)
+
+    def slot(self, path: Path) -> EntryHash | None:
+        """What the first entry of a path follows: the delete of what was there, or the mkdir of its directory.
+
+        A delete counts below its own mkdir only.  `None` where the view shows no directory above the path, or
+        something at it.
+        """
+        directory = self._tree.find(path[:-1])
+        if directory is None or not directory.is_directory or path[-1] in self._tree.children(directory):
+            return None
+        return self._slot(directory, path)
+
+    def live_ends(self, path: Path, seen: int | None = None) -> list[EntryHash]:
+        """The ends of a path behind each of which a delete must come for nothing to be there.
+
+        These are the tips of what is shown, and the ends of the branches that lost to that: one of them would be
+        shown otherwise.  None where nothing is, and none that a key of this node cannot end.
+
+        `seen`: none that arrived after the entry with this number; `None`: all.
+        """
+        return [tip for tip, _ in self._live_ends(path) if seen is None or (self._store.sequence(tip) or 0) <= seen]
+
+    def _live_ends(self, path: Path) -> list[tuple[EntryHash, SigningKey]]:
+        ends = ((hash, self._signer.valid(authority)) for hash, authority in self._tree.live_ends(path).items())
+        return [(hash, keys[0]) for hash, keys in ends if keys]
+
+    def directory_of(self, entry: EntryHash) -> EntryHash | None:
+        """The mkdir below which an entry stands; `None` for an unknown one."""
+        placed = self._store.get(entry)
+        return None if placed is None else placed.directory
+
+    def is_same(self, content: Content, write: EntryHash) -> bool:
+        """Whether a content is that of a write."""
+        return self._encoder.is_same(content, write)
+
     # -- making paths -------------------------------------------------------------------------------------------------
 
     def check_create(self, path: Path) -> None:
@@ -94,30 +203,31 @@ class Author:
         self, path: Path, *, mode: int = DIRECTORY_MODE, owner: Owner | None = None, mtime: int | None = None
     ) -> Draft:
         """A new directory.  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, or a bad name's error."""
-        draft = Draft()
-        self._set_mode(draft, *self._begin(draft, path, Action.MKDIR, b"", mtime=mtime), mode, owner)
-        return draft
+        return self._begin(path, State(Kind.DIRECTORY, mode & MODE_MASK, owner), mtime)
+
+    def make_node(
+        self, path: Path, kind: Kind, rdev: int = 0, *, mode: int = FILE_MODE, owner: Owner | None = None
+    ) -> Draft:
+        """A new fifo or device.  Raises as `make_directory`."""
+        return self._begin(path, State(kind, mode & MODE_MASK, owner, rdev=rdev), None)
 
     def make_symlink(self, path: Path, target: bytes, *, mtime: int | None = None, replace: bool = False) -> Draft:
         """A new symbolic link, with `replace` also in the place of a file or another one.
 
         Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes.
         """
-        if not 0 < len(target) <= MAX_CONTENT:
-            raise NameTooLong(f"the target of a symbolic link has 1 to {MAX_CONTENT} bytes")
-        draft = Draft()
+        wanted = State(Kind.SYMLINK, LINK_MODE, target=target)
         node = self._child(self._directory(path[:-1]), path) if replace and path else None
-        if node is not None and not node.is_directory:
-            if node.state.kind is not Kind.SYMLINK or node.state.target != target:
-                key = self._signer.key_for(node.authority, path)
-                tip, now = node.outcome.tips[0], self._signer.now()
-                draft.entries.append(key.sign(tip.hash, now, Action.SLINK, path[-1], target, Extensions(mtime=mtime)))
-            return draft
-        self._begin(draft, path, Action.SLINK, target, mtime=mtime)
+        if node is None or node.is_directory:
+            return self._begin(path, wanted, mtime)
+        draft = Draft()
+        if node.state.kind is not Kind.SYMLINK or node.state.target != target:
+            key = self._signer.key_for(node.authority, path)
+            self._make_at(draft, key, _end(path, node), wanted, mtime)
         return draft
 
     def make_link(self, path: Path, target: Path) -> Draft:
-        """A hard link: another path that begins as a file is.
+        """Another path that begins as a file is, and goes its own way from then on.
 
         Raises as `make_directory`, and `NotPermitted` for directories.
         """
@@ -125,29 +235,34 @@ class Author:
         if node.is_directory:
             raise NotPermitted("a directory cannot have a second name")
         draft = Draft()
-        _, parent = self._opening(path)
-        self._link(draft, self._directory(path[:-1]).authority, parent, path, node)
+        key, end = self._opening(path)
+        self.link(draft, key, end, _end(target, node))
         return draft
 
-    def _link(self, draft: Draft, authority: Authority, parent: EntryHash, path: Path, node: Node) -> None:
-        """Another path that begins as the file at `node` is."""
-        key = self._signer.key_for(authority, path)
-        link = key.sign(parent, self._signer.now(), Action.LINK, path[-1], node.outcome.tips[0].hash)
-        draft.entries.append(link)
+    def _begin(self, path: Path, wanted: State, mtime: int | None) -> Draft:
+        """What makes a new path."""
+        draft = Draft()
+        key, end = self._opening(path)
+        self._make_at(draft, key, end, wanted, mtime)
+        return draft
 
-    def _begin(
-        self, draft: Draft, path: Path, action: Action, content: bytes, *, mtime: int | None = None
-    ) -> tuple[SigningKey, Entry]:
-        """Draft the first entry of a new path; returns its key, too."""
-        key, parent = self._opening(path)
-        entry = key.sign(parent, self._signer.now(), action, path[-1], content, Extensions(mtime=mtime))
-        draft.entries.append(entry)
-        return key, entry
+    def _make_at(
+        self,
+        draft: Draft,
+        key: SigningKey,
+        end: End,
+        wanted: State,
+        mtime: int | None,
+        content: Content | None = None,
+    ) -> End:
+        """`make`, with the time of signing where none is given."""
+        wanted = wanted if mtime is None else wanted._replace(mtime=mtime)
+        return self.make(draft, key, end, wanted, content, timed=mtime is not None)
 
-    def _opening(self, path: Path) -> tuple[SigningKey, EntryHash]:
-        """The key that signs the first entry of a new path, and what that hangs on.  Raises where there can be none."""
+    def _opening(self, path: Path) -> tuple[SigningKey, End]:
+        """The key that signs the first entry of a new path, and what that follows.  Raises where there can be none."""
         directory = self._check_new(path)
-        return self._signer.key_for(directory.authority, path), self._slot(directory, path)
+        return self._signer.key_for(directory.authority, path), End(path[-1], self._slot(directory, path), ABSENT)
 
     def _slot(self, directory: Node, path: Path) -> EntryHash:
         """What the first entry of a new path hangs on: the delete of what was there before, or the directory."""
@@ -172,132 +287,83 @@ class Author:
             path: the path.
             content: all of it; the key of a large one is known, since that takes as long as to read it.
             mode: permission bits; `None` keeps them, or gives a new file 0644.
-            owner: names of owner and group; `None` keeps them, or leaves a new file to the mounting user.
+            owner: `None` keeps it, or leaves a new file to the mounting user.
             mtime: nanoseconds since 1970, also if the content stays the same; `None` is `written`.
             written: nanoseconds since 1970, when the content was written; `None` is now.
 
         Raises as `make_directory`, and `IsADirectory`, `TooLarge`.
         """
         content = BytesContent(content) if isinstance(content, bytes) else content
-        if content.size > MAX_CONTENT_BYTES:
-            raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
-        draft = Draft()
         stamp = written if mtime is None else mtime
         node = self._child(self._directory(path[:-1]), path) if path else self._tree.root
         if node is None:
-            key, parent = self._opening(path)
-            self._set_mode(draft, key, self._write(draft, key, parent, path[-1], content, None, stamp), mode, owner)
-            return draft
-        if node.is_directory:
+            key, end = self._opening(path)
+        elif node.is_directory:
             raise IsADirectory(f"{display(path)} is a directory")
-        key = self._signer.key_for(node.authority, path)
-        tip = node.outcome.tips[0]
-        state = node.state
-        base = state.content if state.kind is Kind.FILE else None
-        if base is not None and self._encoder.is_same(content, base):
-            return self.set_attributes(path, mode=mode, owner=owner, mtime=mtime)
-        write = self._write(draft, key, tip.hash, path[-1], content, self._contents.lineages.source(tip.hash), stamp)
-        if state.kind is Kind.FILE:
-            kept = state.mode if mode is None else mode & MODE_MASK, state.owner if owner is None else owner
-            draft.follow_with_mode(key, write, step(state, write, complete=True), *kept)
         else:
-            self._set_mode(draft, key, write, mode, owner)
+            key, end = self._signer.key_for(node.authority, path), _end(path, node)
+        state = end.state
+        if state.kind is not Kind.FILE:
+            wanted = State(Kind.FILE, FILE_MODE if mode is None else mode & MODE_MASK, owner)
+        elif state.content is not None and self._encoder.is_same(content, state.content):
+            return self.set_attributes(path, mode=mode, owner=owner, mtime=mtime)
+        else:
+            wanted = _with_attributes(state, mode, owner)
+        draft = Draft()
+        self._make_at(draft, key, end, wanted, stamp, content)
         return draft
 
-    def source(self, tip: EntryHash) -> EntryHash | None:
-        """The write whose content a path has at an entry."""
-        try:
-            return self._contents.lineages.source(tip)
-        except StoreError:
-            return None
-
-    def arrived(self, entry: EntryHash) -> int:
-        """The number of an entry in the order of arrival."""
-        return self._store.sequence(entry) or 0
-
-    def directory_of(self, entry: EntryHash) -> EntryHash | None:
-        """The mkdir under which an entry stands."""
-        placed = self._store.get(entry)
-        return None if placed is None else placed.directory
-
-    def live_ends(self, path: Path) -> list[EntryHash]:
-        """The ends of all branches of a path at which something is, whichever wins; none where there is one branch."""
-        above, node = self._tree.find(path[:-1]), self._tree.find(path)
-        if above is None or node is None:
-            return []
-        entries = self._store.entries_at(node.path_id, above.outcome.directories)
-        parents = {one.entry.parent for one in entries if one.kind.is_state}
-        ends = [one for one in entries if one.kind.is_state and one.entry.hash not in parents]
-        if len(ends) < 2:
-            return []
-        _, walk = self._tree.resolver.survey(entries, above.outcome.as_directory(len(path)))
-        return [
-            one.entry.hash
-            for one in ends
-            if (state := walk.states.get(one.entry.hash)) is not None and state.kind is not Kind.ABSENT
-        ]
-
-    def write_entry(
-        self,
-        draft: Draft,
-        key: SigningKey,
-        parent: EntryHash,
-        name: bytes,
-        content: Content,
-        base: EntryHash | None,
-        mtime: int | None,
-    ) -> Entry:
-        """Draft a write."""
-        return self._write(draft, key, parent, name, content, base, mtime)
-
-    def _write(
-        self,
-        draft: Draft,
-        key: SigningKey,
-        parent: EntryHash,
-        name: bytes,
-        content: Content,
-        base: EntryHash | None,
-        mtime: int | None,
-    ) -> Entry:
-        found = self._encoder.encoded(content, base)
+    def _write(self, draft: Draft, key: SigningKey, end: End, content: Content, mtime: int | None) -> Entry:
+        if content.size > MAX_CONTENT_BYTES:
+            raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
+        found = self._encoder.encoded(content, self._source(end))
         named = b"" if found.encoded is None else found.encoded.encode()
-        entry = key.sign(parent, self._signer.now(), Action.WRITE, name, named, Extensions(content.size, mtime))
-        draft.entries.append(entry)
+        extensions = Extensions(content.size, mtime)
+        entry = key.sign(end.tip, self._signer.now(), Action.WRITE, end.name, named, extensions)
         draft.blocks.extend(found.blocks)
         draft.large |= found.is_stored
         draft.contents[entry.hash] = content
         return entry
 
+    def _source(self, end: End) -> EntryHash | None:
+        """The write whose content a path has, on which the next one is a delta."""
+        if end.state.kind is Kind.ABSENT:
+            return None
+        try:
+            return self._contents.lineages.source(end.tip)
+        except StoreError:
+            return None
+
     # -- attributes ---------------------------------------------------------------------------------------------------
 
     def set_attributes(
-        self, path: Path, *, mode: int | None = None, owner: Owner | None = None, mtime: int | None = None
+        self,
+        path: Path,
+        *,
+        mode: int | None = None,
+        owner: Owner | None = None,
+        mtime: int | None = None,
+        xattrs: Xattrs | None = None,
     ) -> Draft:
-        """chmod, chown and utimens: a mode entry, without `mtime` at the same time.  None where nothing changes.
+        """chmod, chown, utimens and setxattr; `None` keeps what is there.  Nothing where nothing changes.
 
-        Raises `NotFound`, `NotADirectory`, `PermissionDenied`.
+        Raises `NotFound`, `NotADirectory`, `PermissionDenied`, and as `make`.
         """
         draft = Draft()
         node = self.node(path)
-        state = node.state
-        bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
-        kept = state.owner if owner is None else owner
-        # A directory shows when its names last changed; setting its time ends that, whatever the log says.
-        same_time = mtime is None or (mtime == state.mtime and not node.touched)
-        if (bits, kept) == (state.mode, state.owner) and same_time:
-            return draft
-        key = self._signer.key_for(node.outcome.authorities[0], path)
-        tip, now = node.outcome.tips[0], self._signer.now()
-        content, extensions = encode_mode(bits, kept), Extensions(mtime=mtime)
-        draft.entries.append(key.sign(tip.hash, now, Action.MODE, tip.name, content, extensions))
+        end = _end(path, node)
+        wanted = _with_attributes(node.state, mode, owner)
+        if mtime is not None:
+            wanted = wanted._replace(mtime=mtime)
+            if node.touched and mtime == node.state.mtime:
+                # A directory shows when its names last changed; setting its time ends that, whatever the log says.
+                end = end._replace(state=end.state._replace(mtime=mtime - 1))
+        if xattrs is not None:
+            wanted = wanted._replace(xattrs=tuple(sorted(xattrs)))
+        if wanted != end.state:
+            key = self._signer.key_for(node.outcome.authorities[0], path)
+            self.settle(draft, key, end, wanted)
         return draft
-
-    @staticmethod
-    def _set_mode(draft: Draft, key: SigningKey, made: Entry, mode: int | None, owner: Owner | None) -> None:
-        """Follow the first entry of a file or directory with a mode entry, where the default is not what is wanted."""
-        shown = step(ABSENT, made, complete=True)
-        draft.follow_with_mode(key, made, shown, shown.mode if mode is None else mode & MODE_MASK, owner)
 
     # -- removing and moving ------------------------------------------------------------------------------------------
 
@@ -310,21 +376,22 @@ class Author:
             raise NotADirectory(f"{display(path)} is not a directory")
         if not directory and node.is_directory:
             raise IsADirectory(f"{display(path)} is a directory")
-        shown = self._tree.find(path)
-        if directory and shown is not None and shown.is_directory and self._tree.children(shown):
+        if directory and self._tree.children(node):
             raise NotEmpty(f"{display(path)} is not empty")
         draft = Draft()
         self._delete(draft, path, node)
         return draft
 
     def _delete(self, draft: Draft, path: Path, node: Node) -> None:
-        # Every branch that is part of the (merged) path, and no other: one that nobody here saw must stay.
-        for tip, authority in zip(node.outcome.tips, node.outcome.authorities, strict=True):
-            key = self._signer.key_for(authority, path)
-            draft.entries.append(key.sign(tip.hash, self._signer.now(), Action.DELETE, tip.name))
+        # Every branch that is part of the (merged) path must end, and those that lost would come back; one that nobody
+        # here saw must stay.
+        for authority in node.outcome.authorities:
+            self._signer.key_for(authority, path)
+        for tip, key in self._live_ends(path):
+            self.delete(draft, key, End(path[-1], tip, node.state))
 
     def rename(self, source: Path, target: Path, *, replace: bool = True) -> Draft:
-        """Move a file, a symbolic link, or a directory with all below it, as one unit.
+        """Move a file, a symbolic link, or a directory with all below it: new paths, and removals of the former ones.
 
         Raises what POSIX rename raises: `NotFound`, `Exists` (with `replace` off), `IsADirectory`, `NotADirectory`,
         `NotEmpty`, `InvalidName` (a directory into itself), `PermissionDenied`.
@@ -342,12 +409,13 @@ class Author:
             return draft
         if existing is not None:
             self._check_replace(node, existing, target)
+            key, end = self._signer.key_for(existing.authority, target), _end(target, existing)
+        else:
+            key, end = self._opening(target)
         if node.is_directory:
-            self._move_tree(draft, source, node, target, existing)
+            self._move_tree(draft, source, node, key, target, end)
             return draft
-        parent = self._opening(target)[1] if existing is None else existing.outcome.tips[0].hash
-        authority = self._directory(target[:-1]).authority if existing is None else existing.authority
-        self._link(draft, authority, parent, target, node)
+        self.link(draft, key, end, _end(source, node))
         self._delete(draft, source, node)
         return draft
 
@@ -359,36 +427,28 @@ class Author:
         if existing.is_directory and self._tree.children(existing):
             raise NotEmpty(f"{display(target)} is not empty")
 
-    def _move_tree(self, draft: Draft, source: Path, node: Node, target: Path, existing: Node | None) -> None:
-        if existing is None:
-            authority = self._directory(target[:-1]).authority
-            key, made = self._begin(draft, target, Action.MKDIR, b"", mtime=node.state.mtime)
-            self._set_mode(draft, key, made, node.state.mode, node.state.owner)
-            home = made.hash
+    def _move_tree(self, draft: Draft, source: Path, node: Node, key: SigningKey, target: Path, end: End) -> None:
+        """Move a directory; `end`: where its new path ends, as nothing or as an empty directory."""
+        existing = self._tree.find(target)
+        if end.state.kind is Kind.ABSENT:
+            end = self.make(draft, key, end, node.state)
         else:
-            authority, home = existing.authority, existing.outcome.directories[0]
-            draft.entries.extend(
-                self.set_attributes(
-                    target, mode=node.state.mode, owner=node.state.owner, mtime=node.state.mtime
-                ).entries
-            )
-        key = self._signer.key_for(authority, target)
+            end = self.settle(draft, key, end, node.state)
         moved: list[tuple[Path, Node]] = []
-        todo = [(source, node, home)]
+        todo = [(source, node, end)]
         while todo:
-            path, directory, home = todo.pop()
+            path, directory, end = todo.pop()
+            assert end.state.origin is not None, "a directory has its mkdir"
             for name, child in self._tree.children(directory).items():
                 moved.append(((*path, name), child))
-                parent = home if existing is None or directory is not node else self._slot(existing, (*target, name))
-                if not child.is_directory:
-                    self._link(draft, authority, parent, (*target, name), child)
-                    continue
-                made = key.sign(
-                    parent, self._signer.now(), Action.MKDIR, name, extensions=Extensions(mtime=child.state.mtime)
-                )
-                draft.entries.append(made)
-                self._set_mode(draft, key, made, child.state.mode, child.state.owner)
-                todo.append(((*path, name), child, made.hash))
+                parent = end.state.origin
+                if existing is not None and directory is node:
+                    parent = self._slot(existing, (*target, name))
+                opening = End(name, parent, ABSENT)
+                if child.is_directory:
+                    todo.append(((*path, name), child, self.make(draft, key, opening, child.state)))
+                else:
+                    self.link(draft, key, opening, _end((*path, name), child))
         for path, child in reversed(moved):
             self._delete(draft, path, child)
         self._delete(draft, source, node)
@@ -406,3 +466,14 @@ class Author:
     def revoke(self, path: Path, key_name: bytes, fingerprint: Fingerprint, *, discard: bool = False) -> Draft:
         """The entries of `KeyHolder.revoke`, without the rest of its plan."""
         return self.key_holder.revoke(path, key_name, fingerprint, discard=discard).draft
+
+
+def _end(path: Path, node: Node) -> End:
+    """Where what is shown at a path ends."""
+    return End(path[-1] if path else ROOT_NAME, node.outcome.tips[0].hash, node.state)
+
+
+def _with_attributes(state: State, mode: int | None, owner: Owner | None) -> State:
+    """A state with another mode or owner, where these are given."""
+    bits = state.mode if mode is None or state.kind is Kind.SYMLINK else mode & MODE_MASK
+    return state._replace(mode=bits, owner=state.owner if owner is None else owner)

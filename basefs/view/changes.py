@@ -21,16 +21,15 @@ from basefs.view.states import Kind, State
 class Change(NamedTuple):
     """The change of one path in one transaction of the log.
 
-    A rename is a removal and a creation whose states have the same `origin`; of a directory, those of the files in it.
-    A directory in which names appeared or disappeared has another modification time, without a change of its own.
+    A rename is a removal and a creation.  A directory in which names appeared or disappeared has another modification
+    time, without a change of its own.
 
     Attributes:
         path: the path.
         before: the former state; `None` for nothing.
         after: the present state; `None` for nothing.
         entry: the entry that the path ends with now (of a removed path its delete, if it has one of its own).
-        attributes: whether `stat` may differ although the states are equal: the permission to write there has
-            changed, or the number of a file's names.
+        attributes: whether `access` may differ although the states are equal: other keys are valid there.
     """
 
     path: Path
@@ -53,14 +52,6 @@ class Change(NamedTuple):
 def visible(state: State) -> State:
     """A state without the parts that only the log shows: two that look alike are equal."""
     return state._replace(origin=None) if state.kind is Kind.DIRECTORY else state
-
-
-def removed_origins(changes: Iterable[Change]) -> set[EntryHash]:
-    """The entries that began what is not shown any more at these paths, and at no other of them."""
-    found = list(changes)
-    before = {change.before.origin for change in found if change.before is not None}
-    after = {change.after.origin for change in found if change.after is not None}
-    return {origin for origin in before - after if origin is not None}
 
 
 def removed_contents(changes: Iterable[Change]) -> set[EntryHash]:

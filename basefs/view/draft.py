@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from basefs.log.blocks import Block
 from basefs.log.content import Content
@@ -10,7 +11,21 @@ from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
-from basefs.view.states import Owner, State, encode_mode
+from basefs.view.states import Kind, State, encode_mode, encode_xattrs, step
+
+
+class End(NamedTuple):
+    """Where a path ends: the next entry is appended there.
+
+    Attributes:
+        name: the last component of the path.
+        tip: the last entry; of a new path the mkdir of its directory, or the delete of what was there.
+        state: the state of the path after that entry.
+    """
+
+    name: bytes
+    tip: EntryHash
+    state: State
 
 
 @dataclass(slots=True)
@@ -29,18 +44,23 @@ class Draft:
     contents: dict[EntryHash, Content] = field(default_factory=dict)
     large: bool = False
 
-    def follow_with_mode(
-        self,
-        key: SigningKey,
-        entry: Entry,
-        shown: State,
-        mode: int,
-        owner: Owner | None,
-        mtime: int | None = None,
-    ) -> None:
-        """Follow an entry with a mode entry, where what it shows is not what is wanted."""
-        stamp = shown.mtime if mtime is None else mtime
-        if (shown.mode, shown.owner, shown.mtime) != (mode, owner, stamp):
-            extensions = Extensions(mtime=None if stamp == shown.mtime else stamp)
-            content = encode_mode(mode, owner)
-            self.entries.append(key.sign(entry.hash, entry.made, Action.MODE, entry.name, content, extensions))
+    def append(self, entry: Entry, before: State) -> End:
+        """Add an entry that is no link or revert, behind a state; returns where its path ends then."""
+        self.entries.append(entry)
+        return End(entry.name, entry.hash, step(before, entry, complete=True))
+
+    def settle(self, key: SigningKey, made: int, end: End, wanted: State) -> End:
+        """Follow an end with what gives it the wanted mode, owner, time and extended attributes, where these differ.
+
+        `made`: when it is signed.  Raises `TooLarge` and `NotPermitted` for extended attributes that no entry holds.
+        """
+        shown = end.state
+        mode = shown.mode if shown.kind is Kind.SYMLINK else wanted.mode
+        if (shown.mode, shown.owner, shown.mtime) != (mode, wanted.owner, wanted.mtime):
+            extensions = Extensions(mtime=None if wanted.mtime == shown.mtime else wanted.mtime)
+            content = encode_mode(mode, wanted.owner)
+            end = self.append(key.sign(end.tip, made, Action.MODE, end.name, content, extensions), shown)
+        if shown.kind.has_xattrs and shown.xattrs != wanted.xattrs:
+            content = encode_xattrs(wanted.xattrs)
+            end = self.append(key.sign(end.tip, made, Action.XATTR, end.name, content), end.state)
+        return end

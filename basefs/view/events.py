@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from basefs.view.states import Kind, State
+from basefs.view.states import Kind, State, encode_mode, encode_xattrs
 
 
 class EventType(enum.Enum):
@@ -27,8 +27,8 @@ class Shape:
 
     Attributes:
         kind: file, directory or symbolic link.
-        content: differs where the content, the link's target, or the file itself is another one.
-        attributes: differs where mode, owner or time is another one.
+        content: differs where the content, the link's target, the device, or the file itself is another one.
+        attributes: differs where mode, owner, time or extended attributes are others.
     """
 
     kind: Kind
@@ -40,12 +40,13 @@ def shape_of(state: State | None) -> Shape | None:
     """The shape of a state; `None` where nothing is there."""
     if state is None or state.kind is Kind.ABSENT:
         return None
-    owner = b"" if state.owner is None else b"\0".join(state.owner)
-    attributes = b"%o %d %s" % (state.mode, state.mtime, owner)
+    kept = encode_mode(state.mode, state.owner), encode_xattrs(state.xattrs)
+    attributes = b"%d %b %b" % (state.mtime, *kept)
     if state.kind is Kind.DIRECTORY:
         # A directory that two nodes made is one directory, whichever of them it comes from.
         return Shape(state.kind, b"", attributes)
-    return Shape(state.kind, (state.content or b"") + b"\0" + (state.origin or b"") + b"\0" + state.target, attributes)
+    device = b"%d" % state.rdev
+    return Shape(state.kind, b"\0".join((state.content or b"", state.origin or b"", device, state.target)), attributes)
 
 
 def events_between(before: Shape | None, after: Shape | None) -> tuple[EventType, ...]:

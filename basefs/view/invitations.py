@@ -11,10 +11,10 @@ Anybody who may grant can give any name to a grant of any key.  So a node acts b
    otherwise hang on the adopter's, and stay when that other key is revoked.
 2. It adopts the first newcomer that it received, at the path of the invitation: nothing above or below.
 3. It gives no name that another key has, and no second name to a key that has one.
-4. It revokes the invitation of another node only when that has expired, nothing hangs on it, and the key has no grant
-   but expired invitations.
-5. It adopts nobody of its own accord that it has received after the end of the invitation, by its own clock: a token
-   that has expired would do as well as a new one while the inviter is off.  The times in entries are claims.
+4. It revokes invitations that its own key signed, once they have expired unused, and no others: a key holder can sign
+   any number of grants with such a name.  An expired one opens no door (`invite_keys`), revoked or not.
+5. It adopts nobody that it has received after the end of the invitation, by its own clock: a token that has expired
+   would do as well as a new one while the inviter is off.  The times in entries are claims.
 """
 
 from __future__ import annotations
@@ -134,13 +134,11 @@ class InvitationReview:
 
     Attributes:
         due: those to be ended now.
-        late: those of this node's own keys whose newcomer came too late to be adopted without asking.
-        open: how many are in force.
+        open: how many that this node has signed are in force.
         uses: who used which.
     """
 
     due: list[Adoption]
-    late: list[Adoption]
     open: int
     uses: list[Uses]
 
@@ -159,50 +157,29 @@ def review(
     """
     valid = [one for one in grants if one.standing == "valid"]
     by_signer = _by_signer(valid)
-    unused = {
-        key
-        for key, until in invite_keys(one.entry for one in valid).items()
-        if key not in by_signer and max(until, since) + GRACE_SECONDS < now
-    }
     due: list[Adoption] = []
-    late: list[Adoption] = []
     in_force = 0
     for one in valid:
         invitation = Invitation.decode(one.entry.name)
-        if invitation is None:
+        if invitation is None or one.entry.fingerprint not in own:
             continue
         in_force += 1
-        is_own = one.entry.fingerprint in own
-        newcomer = _newcomer(one, by_signer) if is_own else None
-        if newcomer is not None:
-            adoption = _adoption(one, invitation, newcomer, valid)
-            # One that this node has granted since was accepted.
-            is_known = any(_accepts(mine, newcomer, own) for mine in valid)
-            (due if is_known or not _is_late(newcomer, one, invitation, arrived) else late).append(adoption)
-        elif one.fingerprint in unused or (is_own and max(invitation.until, since) + GRACE_SECONDS < now):
-            due.append(Adoption(one.path, one.entry))
-    return InvitationReview(due, late, in_force, _uses(grants))
+        newcomer = _newcomer(one, by_signer)
+        if newcomer is None:
+            if max(invitation.until, since) + GRACE_SECONDS < now:
+                due.append(Adoption(one.path, one.entry))
+        # One that this node has granted since was accepted.
+        elif _is_in_time(newcomer, one, invitation, arrived) or any(_accepts(mine, newcomer, own) for mine in valid):
+            due.append(_adoption(one, invitation, newcomer, valid))
+    return InvitationReview(due, in_force, _uses(grants))
 
 
-def late_newcomers(grants: Iterable[GrantRecord], arrived: Callable[[Entry], float]) -> list[Entry]:
-    """The grants and admits in force by invite keys, whoever invited, that came to this node after the end."""
-    valid = [one for one in grants if one.standing == "valid"]
-    by_signer = _by_signer(valid)
-    found = []
-    for one in valid:
-        invitation = Invitation.decode(one.entry.name)
-        newcomer = None if invitation is None else _newcomer(one, by_signer)
-        if invitation is not None and newcomer is not None and _is_late(newcomer, one, invitation, arrived):
-            found.append(newcomer.entry)
-    return found
-
-
-def _is_late(
+def _is_in_time(
     newcomer: GrantRecord, invited: GrantRecord, invitation: Invitation, arrived: Callable[[Entry], float]
 ) -> bool:
     at = arrived(newcomer.entry)
     # It hangs behind the invitation, so where it came before that the clock was wrong, and tells nothing.
-    return at > invitation.until + GRACE_SECONDS or at < arrived(invited.entry) - GRACE_SECONDS
+    return arrived(invited.entry) - GRACE_SECONDS <= at <= invitation.until + GRACE_SECONDS
 
 
 def _by_signer(valid: Iterable[GrantRecord]) -> dict[Fingerprint, list[GrantRecord]]:

@@ -2,9 +2,7 @@
 
 A plan supposes its entries and compares the trees.  Where the tree would change under its users it acknowledges what
 is there now: behind every path whose last signer stops being valid, and behind every path that would be something
-else.  Acks can bring new differences to light, so it supposes again until nothing is left to acknowledge.  A hard link
-may show a branch that lost at its first name, or was removed there: no ack can follow that, so the link is rewritten
-to name it.
+else.  Acks can bring new differences to light, so it supposes again until nothing is left to acknowledge.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ from basefs.view.draft import Draft
 from basefs.view.grants import PlacedGrant, all_grants, placed_grants
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
-from basefs.view.states import Kind, State
-from basefs.view.supposing import Difference, affected, differences, reach, supposed
+from basefs.view.states import State
+from basefs.view.supposing import Difference, affected, differences, subtree, supposed
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import Outcome
 
@@ -37,7 +35,7 @@ class GrantPlan:
 
     Attributes:
         draft: the acks, then the grants or the revoke; empty if there is nothing to do.
-        acks: the paths that are acknowledged, hard links that are made again among them.
+        acks: the paths that are acknowledged.
         changed: the paths that will be something else all the same.
         fallen: the grants and admits that do not count any more, with the path on which they hang.
         gained: the grants and admits that count then.
@@ -86,8 +84,8 @@ class _Outlook:
         }
 
 
-#: Acknowledgements: the tip that each follows -> the path, and an ack, or a link with its former mode.
-_Acks = dict[EntryHash, tuple[Path, Sequence[Entry]]]
+#: Acknowledgements: the tip that each follows -> the path, and the ack.
+_Acks = dict[EntryHash, tuple[Path, Entry]]
 
 
 class _Chains:
@@ -191,7 +189,7 @@ class KeyHolder:
         if ours or not removed:
             node = self._tree.node(path)
             if not ours:
-                # A key that may write at a path may leave a link in the place of the file that grants hang on.
+                # A key that may write at a path may leave something else in the place of the file that grants hang on.
                 self._require_place(node)
             own = self._signer.key_for(node.authority, path)
             # The granter may always revoke its grant; another key of equal authority may not.
@@ -325,9 +323,9 @@ class KeyHolder:
 
     def _require_place(self, node: Node) -> None:
         began = None if node.state.origin is None else self._store.get(node.state.origin)
-        if node.state.kind is Kind.SYMLINK or (began is not None and began.entry.action is Action.LINK):
-            # The entry that a grant would hang on lies at another path, or is none that can carry it.
-            raise NotPermitted("keys are granted on directories and files, not on links: grant on the directory")
+        if began is not None and began.entry.action not in (Action.MKDIR, Action.WRITE):
+            # The log takes a grant behind no other entry.
+            raise NotPermitted("keys are granted on directories and files that were written: grant on the directory")
 
     def _chain_ends(
         self, path: Path, made: Iterable[EntryHash], fingerprint: Fingerprint, answers: Sequence[Grant]
@@ -375,7 +373,7 @@ class KeyHolder:
         """The plan of these entries with the acks that they need, before them; none of what these keys have signed."""
         counting = all_grants(self._store, self._tree)
         top = affected(self._tree, path)
-        before = reach(self._store, self._tree, top)
+        before = subtree(self._tree, top)
         acks: _Acks = {}
         while True:
             outlook = self._suppose(top, before, [*_entries(acks), *entries])
@@ -400,7 +398,7 @@ class KeyHolder:
 
     def _suppose(self, top: Path, before: dict[Path, Node], entries: Sequence[Entry]) -> _Outlook:
         with supposed(self._store, self._tree.resolver, entries) as tree:
-            after = reach(self._store, tree, top)
+            after = subtree(tree, top)
             grants, root = all_grants(self._store, tree), tree.resolver.root_authority()
             return _Outlook(differences(before, after), after, grants, root)
 
@@ -475,12 +473,12 @@ class KeyHolder:
     def _add_ack(self, acks: _Acks, path: Path, tip: Entry, key: SigningKey | None) -> bool:
         """Acknowledge a tip with a key; False without one."""
         if key is not None:
-            acks.setdefault(tip.hash, (path, [key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)]))
+            acks.setdefault(tip.hash, (path, key.sign(tip.hash, self._signer.now(), Action.ACK, tip.name)))
         return key is not None
 
 
 def _entries(acks: _Acks) -> list[Entry]:
-    return [entry for _, entries in acks.values() for entry in entries]
+    return [entry for _, entry in acks.values()]
 
 
 def _made(node: Node) -> list[EntryHash]:

@@ -48,14 +48,6 @@ class Arrival:
     time: float
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The path of the entry that a link names; `renamed`: whether the link is a rename from there."""
-
-    path: Path
-    renamed: bool
-
-
 class Past:
     """Reads the history of one log."""
 
@@ -118,15 +110,10 @@ class Past:
             raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists the entries of a path")
         return self._store.paths.path_of(placed.path_id)
 
-    def sources(self, links: Iterable[Entry]) -> list[Source | None]:
-        """The files that links name, `None` for those that have not arrived."""
+    def sources(self, links: Iterable[Entry]) -> list[Path | None]:
+        """The paths of the entries that links name, `None` where the row of one is damaged."""
         named = (self._store.get(EntryHash(link.content)) for link in links)
-        return [None if one is None else Source(self._store.paths.path_of(one.path_id), False) for one in named]
-
-    def linked(self, link: Entry) -> tuple[Path, EntryHash] | None:
-        """The path of the entry that a link names, and that entry; `None` if it has not arrived."""
-        placed = self._store.get(EntryHash(link.content))
-        return None if placed is None else (self._store.paths.path_of(placed.path_id), placed.entry.hash)
+        return [None if one is None else self._store.paths.path_of(one.path_id) for one in named]
 
     def arrivals(self, entries: Iterable[EntryHash]) -> list[Arrival]:
         """Where entries stand in the order of arrival.  Raises `NotFound` for an unknown one."""

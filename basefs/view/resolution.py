@@ -1,7 +1,7 @@
 """Resolution: from the entries of a path to its outcome.  Everything is pure in the set of entries and blocks.
 
 `basefs/view/walk.py` holds the rules of the paper for one path.  This module adds the properties of other paths: the
-file that a hard link names, and the life and the contributors below a directory.
+state after the entry that a link names, and the life and the contributors below a directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import NAMING_ACTIONS, Action, Entry
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
 from basefs.log.keys import fingerprint_of
 from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
@@ -22,7 +22,7 @@ from basefs.view.contributors import Contributors
 from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
-from basefs.view.walk import LINKABLE, Below, Forest, Incarnation, MergedDirectory, Outcome, Walk
+from basefs.view.walk import Below, Forest, Incarnation, MergedDirectory, Outcome, Walk
 
 #: Directories that are remembered, some 200 bytes each.
 _REMEMBERED = 4096
@@ -319,7 +319,7 @@ class _Answers:
 
 
 class Resolver:
-    """Resolves paths of one log.  Remembers what links name for as long as the log stays as it is."""
+    """Resolves paths of one log."""
 
     def __init__(self, store: Store, contents: Contents) -> None:
         """Raises `DamagedLog` if the root entry cannot be read."""
@@ -336,7 +336,7 @@ class Resolver:
         self._root_authority = Authority.of_root_key(root)
         self._rooted: tuple[tuple[int, int] | None, int, bool] = None, 0, False
         self._ancestry = Ancestry(store)
-        #: Entry -> the state of its path after it, where that cannot change any more.
+        #: Entry -> the state of its path after it, as if all contents were here; that never changes.
         self._states: Remembered[EntryHash, State] = Remembered(_REMEMBERED_PLACES)
         self._contributors: Remembered[EntryHash, tuple[Authority, Contributors]] = Remembered(_REMEMBERED)
         #: Directory and which question -> the keys valid there, and the answer.
@@ -471,53 +471,35 @@ class Resolver:
         return set(map(self._store.blocks.is_withheld, self._lineages.lacking(write))) == {True}
 
     def snapshot(self, entry: EntryHash) -> State:
-        """The state of a file after an entry, whatever its path; not known of anything else."""
-        state = self.state_after(entry)
-        return state if state.kind in LINKABLE else UNKNOWN
+        """The state of a file after an entry, whatever its path, and whether or not it counts there.
 
-    def state_after(self, hash: EntryHash) -> State:
-        """The state of a path after an entry, by what came before it alone."""
-        found: dict[EntryHash, State] = {}
-        #: Those that may change when something arrives, and all behind them.
-        unsettled: set[EntryHash] = set()
-        todo = [hash]
-        while todo:
-            at = todo[-1]
-            known = found.get(at) or self._states.get(at)
-            if known is not None:
-                found[at] = known
-                todo.pop()
-                continue
+        That is a function of the entry and of those before it on its path, which never changes: so it is found once,
+        and only whether the content can be read is looked up each time.  Of a directory, of nothing, and behind a
+        damaged row it is not known.
+        """
+        passed: list[Placed] = []
+        at: EntryHash | None = entry
+        state = ABSENT
+        while at is not None and (known := self._states.get(at)) is None:
             placed = self._store.get(at)
-            if placed is None or not placed.kind.is_state:
-                found[at] = UNKNOWN
-                unsettled.add(at)
-                continue
-            entry = placed.entry
-            if entry.action in (Action.LINK, Action.REVERT):
-                before: EntryHash | None = EntryHash(entry.content)
-            else:
-                before = entry.parent if placed.kind is EntryKind.SUCCESSOR else None
-            if before is not None and before not in found:
-                todo.append(before)
-                continue
-            state = ABSENT if before is None else found[before]
-            if entry.action is Action.LINK:
-                state = state._replace(origin=at) if state.kind in LINKABLE else UNKNOWN
-            elif entry.action is Action.REVERT:
-                named = self._store.get(EntryHash(entry.content))
-                if named is None or named.path_id != placed.path_id:
-                    state = UNKNOWN
-                elif state.kind is not Kind.ABSENT:
-                    state = state._replace(mtime=entry.mtime)
-            else:
-                state = step(state, entry, complete=entry.action is not Action.WRITE or self.is_complete(placed))
-            found[at] = state
-            if before in unsettled or not state.complete:
-                unsettled.add(at)
-            else:
-                self._states.keep(at, state)
-        return found[hash]
+            if placed is None:
+                return UNKNOWN
+            passed.append(placed)
+            at = _origin_of_state(placed)
+        if at is not None:
+            assert known is not None
+            state = known
+        for placed in reversed(passed):
+            state = _behind(state, placed.entry)
+            self._states.keep(placed.entry.hash, state)
+        if not state.kind.is_linkable:
+            return UNKNOWN
+        write = None if state.content is None else self._store.get(state.content)
+        return (
+            state
+            if state.content is None or (write is not None and self.is_complete(write))
+            else state._replace(complete=False)
+        )
 
     def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""
@@ -653,3 +635,20 @@ class Resolver:
         """The entries of each path directly in one incarnation of a directory."""
         placed = self._store.get(mkdir)
         return () if placed is None else self._store.entries_under(placed.path_id, (mkdir,)).values()
+
+
+def _origin_of_state(placed: Placed) -> EntryHash | None:
+    """The entry from whose state that after another one follows; `None` where nothing was before."""
+    entry = placed.entry
+    if entry.action in NAMING_ACTIONS:
+        return EntryHash(entry.content)
+    return entry.parent if placed.kind is EntryKind.SUCCESSOR else None
+
+
+def _behind(before: State, entry: Entry) -> State:
+    """The state after an entry, as if all contents were here; `before`: that from which it follows."""
+    if entry.action is Action.LINK:
+        return before._replace(origin=entry.hash) if before.kind.is_linkable else UNKNOWN
+    if entry.action is Action.REVERT:
+        return before if before.kind is Kind.ABSENT else before._replace(mtime=entry.mtime)
+    return step(before, entry, complete=True)

@@ -25,8 +25,8 @@ from basefs.view.draft import Draft
 from basefs.view.history import RevisionStatus, Survey, survey
 from basefs.view.permissions import Authority
 from basefs.view.signer import Signer
-from basefs.view.states import Kind, State, encode_mode
-from basefs.view.supposing import Difference, affected, differences, reach, subtree, supposed
+from basefs.view.states import Kind, State, encode_mode, encode_xattrs
+from basefs.view.supposing import Difference, affected, differences, subtree, supposed
 from basefs.view.tree import Node, Tree
 from basefs.view.walk import Outcome
 
@@ -72,9 +72,9 @@ class Reverter:
     def plan(self, path: Path, draft: Draft) -> RevertPlan:
         """What a revert of a path does."""
         top = affected(self._tree, path)
-        before = reach(self._store, self._tree, top)
+        before = subtree(self._tree, top)
         with supposed(self._store, self._tree.resolver, draft.entries) as tree:
-            return RevertPlan(draft, differences(before, reach(self._store, tree, top)))
+            return RevertPlan(draft, differences(before, subtree(tree, top)))
 
     def path(self, path: Path, target: EntryHash) -> Draft:
         """Restore the state of a path after one of its entries; a deleted path comes back.
@@ -140,13 +140,17 @@ class Reverter:
             return []
         if found.outcome is None:
             return self._behind(tree, path, [revision.entry], revision.state)
-        return self._restore(tree, path, found.outcome, target, revision.state)
+        entries = self._restore(tree, path, found.outcome, target, revision.state)
+        if revision.state.kind is Kind.ABSENT:
+            # What has lost to the object that goes would take its place.
+            entries += self._removed(tree, path, besides=found.outcome.tips)
+        return entries
 
     def accept(self, path: Path) -> Draft:
         """End the losing branches of a path with the state of the winner, so that no conflict is left.
 
         The state of the path stays the same regardless of which of these entries a node has, and of which branch wins
-        then.  A branch that another name of the file still shows is left as it is.
+        then.
 
         Raises `NotFound` if nothing ever was there, `PermissionDenied`.
         """
@@ -212,8 +216,7 @@ class Reverter:
         Args:
             path: a directory, now or then; or any other path.
             sequence: number of the entry in the order of arrival on this node.
-            keep_new: remove nothing that is there now and was not then, also where something else was in its place.  A
-                new path that is the first name of a file which goes back goes back with it.
+            keep_new: remove nothing that is there now and was not then, also where something else was in its place.
 
         Raises `NotFound` if nothing was there, and `PermissionDenied` if any of it cannot be brought back.
         """
@@ -223,7 +226,7 @@ class Reverter:
         now = subtree(self._tree, path) if keep_new else {}
         goal = _Goal(path, past, keep_new, {at: node for at, node in now.items() if at not in past})
         entries: list[Entry] = []
-        # Each round brings back at least one level, and the last ones hard links.
+        # Each round brings back at least one level.
         for _ in range(5 + max((len(at) for at in past), default=0)):
             with supposed(self._store, self._tree.resolver, entries) as tree:
                 found = self._round(tree, goal)
@@ -251,7 +254,7 @@ class Reverter:
             entries.extend(self._nearer(tree, goal, at, now.get(at), past[at]))
         for at in () if goal.keep_new else sorted(now.keys() - past.keys(), key=len, reverse=True):
             if at:
-                entries.extend(self._removed(at, now[at].outcome))
+                entries.extend(self._removed(tree, at))
         # A rewound branch ends with a removal, and may now win a conflict that it had lost: what is new comes back.
         for at in sorted(goal.new.keys() - now.keys(), key=len):
             entries.extend(self._nearer(tree, goal, at, None, goal.new[at]))
@@ -336,21 +339,33 @@ class Reverter:
         assert found is not None, "it has entries"
         return found
 
-    def _removed(self, path: Path, now: Outcome) -> list[Entry]:
-        """The entries that remove a path."""
-        ends = zip(now.tips, now.authorities, strict=True)
-        return [self._signed(path, tip, authority, Action.DELETE) for tip, authority in ends]
+    def _removed(self, tree: Tree, path: Path, besides: Sequence[Entry] = ()) -> list[Entry]:
+        """The entries that remove a path, behind all of its live ends but these.  Raises `PermissionDenied`."""
+        node, followed = tree.find(path), {entry.hash for entry in besides}
+        shown = () if node is None else node.outcome.tips
+        entries: list[Entry] = []
+        for hash, authority in tree.live_ends(path).items():
+            placed = self._store.get(hash)
+            if hash in followed or placed is None:
+                continue
+            # A key that may not end what has lost leaves it: that is no reason to keep the rest.
+            if placed.entry in shown or self._signer.may_write(authority):
+                entries.append(self._signed(path, placed.entry, authority, Action.DELETE))
+        return entries
 
     def _modes(self, path: Path, now: Outcome, then: State) -> list[Entry]:
-        """The mode entries that give a directory its mode, owner and time again.
+        """The entries that give a directory its mode, owner, time and extended attributes again.
 
         For one that cannot or need not be reverted.
         """
-        ends = zip(now.tips, now.authorities, strict=True)
-        return [self._mode(path, tip, authority, then) for tip, authority in ends]
-
-    def _mode(self, path: Path, tip: Entry, authority: Authority, then: State) -> Entry:
-        return self._signed(path, tip, authority, Action.MODE, encode_mode(then.mode, then.owner), then.mtime)
+        entries: list[Entry] = []
+        for tip, authority in zip(now.tips, now.authorities, strict=True):
+            mode = encode_mode(then.mode, then.owner)
+            entries.append(self._signed(path, tip, authority, Action.MODE, mode, then.mtime))
+            if now.state.xattrs != then.xattrs:
+                xattrs = encode_xattrs(then.xattrs)
+                entries.append(self._signed(path, entries[-1], authority, Action.XATTR, xattrs))
+        return entries
 
     def _signed(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from basefs.errors import PermissionDenied
+from basefs.log.entries import MAX_MADE
 from basefs.log.extensions import MAX_TIME, MIN_TIME
 from basefs.log.keys import SigningKey
 from basefs.path import Path, display
@@ -45,9 +46,9 @@ class Signer:
 
     def now(self) -> int:
         """The node's clock, in nanoseconds since 1970."""
-        return clamp_time(int(self.clock() * 10**9))
+        return min(clamp_time(int(self.clock() * 10**9)), MAX_MADE)
 
 
 def clamp_time(nanoseconds: int) -> int:
-    """The nearest time that an entry can hold, from 1677 to 2262."""
+    """The nearest time that an entry can hold, from 1901 to 2446."""
     return min(max(nanoseconds, MIN_TIME), MAX_TIME)

@@ -15,7 +15,7 @@ from basefs.log.hashes import EntryHash
 from basefs.log.store import Store
 from basefs.path import Path
 from basefs.view.signer import Signer
-from basefs.view.states import Kind, Owner
+from basefs.view.states import Kind, Owner, Xattrs
 from basefs.view.tree import Node, Tree
 
 #: The entries that made a path what it is: those with which its merged branches end.
@@ -29,15 +29,16 @@ class Attributes(NamedTuple):
     """What `stat` shows of a live path.
 
     Attributes:
-        kind: file, directory or symbolic link.
+        kind: the kind of object.
         mode: permission bits.
-        owner: names of owner and group, or `None` for the mounting user.
+        owner: `None` for the mounting user.
         size: bytes.
         mtime: nanoseconds since 1970.
-        links: number of live names.
         writable: whether a key of this node may write there.
         version: the entries that it comes from.
-        origin: the entry that stands for this file: all names of a file share it (`Tree.file_of`).
+        rdev: of a device, as `stat` shows it.
+        xattrs: extended attributes, by name.
+        origin: the entry of this path that began the object.
         content: the write entry that holds a file's content, `None` for anything else.
     """
 
@@ -46,9 +47,10 @@ class Attributes(NamedTuple):
     owner: Owner | None
     size: int
     mtime: int
-    links: int
     writable: bool
     version: Version
+    rdev: int
+    xattrs: Xattrs
     origin: EntryHash | None
     content: EntryHash | None
 
@@ -74,7 +76,7 @@ class StatCache:
         self._known: dict[Path, Attributes] = {}
 
     def remembered(self, path: Path) -> Attributes | None:
-        """What a path without hard links showed when it was last asked for; `None` if that is not known.
+        """What a path showed when it was last asked for; `None` if that is not known.
 
         For any thread, without the lock.
         """
@@ -119,11 +121,9 @@ class StatCache:
 
     def _attributes(self, path: Path, node: Node) -> Attributes:
         state = node.state
-        links = 1
         mtime = state.mtime
         version = tuple(tip.hash for tip in node.outcome.tips)
         if node.is_directory:
-            links = 2
             mtime = max(mtime, node.touched)
         return Attributes(
             kind=state.kind,
@@ -131,12 +131,14 @@ class StatCache:
             owner=state.owner,
             size=state.size,
             mtime=mtime,
-            links=links,
             writable=self._signer.may_write(node.authority) and not self._store.database.damaged,
             version=version,
+            rdev=state.rdev,
+            xattrs=state.xattrs,
             origin=state.origin,
             content=state.content,
         )
+
 
 def _with_directories(paths: Iterable[Path]) -> Iterable[Path]:
     """These paths and the directories that hold them."""

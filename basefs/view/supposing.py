@@ -58,11 +58,6 @@ def affected(tree: Tree, path: Path) -> Path:
     return path
 
 
-def reach(store: Store, tree: Tree, top: Path) -> dict[Path, Node]:
-    """The live paths that a change at or below a path can change."""
-    return subtree(tree, top)
-
-
 def differences(before: dict[Path, Node], after: dict[Path, Node]) -> list[Difference]:
     """The paths whose visible state differs, or that are other merged directories; those above come first."""
     found = []

@@ -77,7 +77,7 @@ class Node:
 class _Effect(enum.Enum):
     """What a change of the log did to its path."""
 
-    #: The entry counts for nothing: the path, and what links show of it, are as before; but for links to that entry.
+    #: The entry counts for nothing: the path is as before.
     NONE = enum.auto()
     #: The entry was just appended.
     APPENDED = enum.auto()
@@ -255,6 +255,33 @@ class Tree:
             return None
         return self._resolve(directory, row.id)
 
+    def child(self, directory: Node, name: bytes) -> Node | None:
+        """The node of one name in a directory, which is not loaded for it; `None` where nothing is."""
+        if directory.children is not None:
+            return directory.children.get(name)
+        row = self._store.paths.find(directory.path_id, name)
+        outcome = None if row is None else self._resolve(directory, row.id)
+        if row is None or outcome is None or outcome.state.kind is Kind.ABSENT:
+            return None
+        return Node(name, row.id, outcome)
+
+    def live_ends(self, path: Path) -> dict[EntryHash, Authority]:
+        """The ends of a path that a delete must follow for nothing to be there, each with the keys valid there.
+
+        These are the tips of what is shown, and the ends of the branches that have lost to that: between equals
+        something beats nothing, so one of them would be shown otherwise.  None where nothing is.
+        """
+        above, node = self.find(path[:-1]), self.find(path)
+        if above is None or node is None or not path:
+            return {}
+        ends = {tip.hash: keys for tip, keys in zip(node.outcome.tips, node.outcome.authorities, strict=True)}
+        entries = self._store.entries_at(node.path_id, above.outcome.directories)
+        parents = {one.entry.parent for one in entries if one.kind.is_state}
+        if sum(one.kind.is_state and one.entry.hash not in parents for one in entries) > len(ends):
+            _, walk = self.resolver.survey(entries, self._inside(above))
+            ends |= {hash: walk.authorities[hash] for hash in walk.live_ends() if hash not in ends}
+        return ends
+
     def is_newest(self, placed: Placed) -> bool:
         """Whether a write is newer than all that its path shows, by the times of signing."""
         path = self._store.paths.path_of(placed.path_id)
@@ -289,30 +316,28 @@ class Tree:
         """
         self._resolved.clear()
         self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Impact.IDLE}
-        for placed in completed:
+        shown = [*completed, *self._links_to(completed)]
+        for placed in shown:
             self._crowds.drop(placed.path_id)
-        for is_new, changes in ((True, accepted), (False, completed)):
+        for is_new, changes in ((True, accepted), (False, shown)):
             for placed in changes:
                 effect = self._update_path(placed, now, is_new)
                 if effect is not _Effect.NONE and self._crowds:
                     self._crowds.drop_above(self._store.paths.upwards(placed.path_id)[1:])
-                if self._store.has_links(placed.path_id):
-                    # What a link names may come after it, or its content may.
-                    hash, path_id = placed.entry.hash, placed.path_id
-                    self._update_links(self._store.links_naming(hash) if is_new else self._store.links_to(path_id), now)
 
-    def _update_links(self, todo: list[Placed], now: int) -> None:
-        """Resolve the paths of hard links again, and of links to these."""
-        # Once for each path, however many of its entries are links: names that changed places often have many.
-        seen: set[tuple[int, EntryHash]] = set()
-        todo = list(todo)
+    def _links_to(self, writes: Iterable[Placed]) -> list[Placed]:
+        """The links that may show the contents of these writes: to their paths, and to the paths of such links."""
+        found: list[Placed] = []
+        seen: set[int] = set()
+        todo = [write.path_id for write in writes]
         while todo:
-            link = todo.pop()
-            if (link.path_id, link.directory) not in seen:
-                seen.add((link.path_id, link.directory))
-                self._crowds.drop(link.path_id)
-                self._update_path(link, now, is_new=False)
-                todo.extend(self._store.links_to(link.path_id))
+            path_id = todo.pop()
+            if path_id not in seen:
+                seen.add(path_id)
+                links = self._store.links_to(path_id)
+                found += links
+                todo += (link.path_id for link in links)
+        return found
 
     def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
         """Resolve the path of an entry again, unless the entry counts for nothing."""
@@ -373,8 +398,7 @@ class Tree:
             if any(signer in keys for keys in valid for signer in signers):
                 return False
             path_id = self._store.paths.above(path_id)
-        # A revert that was here before may name it.
-        return not self._store.is_reverted_to(placed)
+        return True
 
     def _directories(self, placed: Placed) -> list[EntryHash]:
         """The mkdir entries above an entry, the root's first."""
@@ -579,7 +603,6 @@ class Tree:
             or entry.parent != outcome.tips[0].hash
             or not outcome.authority.allows(entry.fingerprint)
             or outcome.from_below
-            or self._store.is_reverted_to(placed)
             or (entry.action is Action.WRITE and node.is_directory)
         ):
             return False
@@ -620,6 +643,42 @@ class Tree:
                 is_kept = self._crowd_of(directory, path_id) is not None
                 if is_kept and outcome != self._resolve(directory, path_id):
                     yield path
+
+
+class Glance:
+    """Looks at paths without loading the directories that hold them, and remembers those for the next path.
+
+    Valid as long as the log does not change, but for entries whose paths it was told to `forget`.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._seen: dict[Path, Node | None] = {}
+
+    def find(self, path: Path) -> Node | None:
+        """The node at a path, or `None` where nothing is."""
+        if not path:
+            return self._tree.root
+        if path in self._seen:
+            return self._seen[path]
+        directory = self.find(path[:-1])
+        node = None
+        if directory is not None and directory.is_directory:
+            node = self._tree.child(directory, path[-1])
+        if node is None or node.is_directory:
+            self._seen[path] = node
+        return node
+
+    def nearest(self, path: Path) -> Node:
+        """The node at a path, or of the nearest directory above it that is there."""
+        while (node := self.find(path)) is None:
+            path = path[:-1]
+        return node
+
+    def forget(self, path: Path) -> None:
+        """Look again at a path, and at all below it."""
+        for known in [known for known in self._seen if known[: len(path)] == path]:
+            del self._seen[known]
 
 
 def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:

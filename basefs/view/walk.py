@@ -26,9 +26,6 @@ from basefs.view.contributors import NOBODY, Contributors
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 
-#: Kinds that a hard link can name.
-LINKABLE = (Kind.FILE, Kind.SYMLINK)
-
 
 class Outcome(NamedTuple):
     """Where a branch, or a path, ends.
@@ -256,6 +253,15 @@ class Walk:
         hanging = [entry for mkdir in mkdirs for entry in self.forest.hanging.get(mkdir, ())]
         return self._base.extended(hanging, self._depth)
 
+    def live_ends(self) -> list[EntryHash]:
+        """The entries behind which nothing comes, and which count and leave something there."""
+        behind = self.forest.successors
+        return [
+            hash
+            for hash, branch in self.branches.items()
+            if branch is not None and not behind.get(hash) and branch.state.kind is not Kind.ABSENT
+        ]
+
     def order_heads(self) -> list[Placed]:
         """The heads that the forward pass reached."""
         return [head for head in self.forest.heads if head.entry.hash in self.branches]
@@ -298,7 +304,8 @@ class Walk:
         """The state after an entry of this path; `before`: that before it.  A revert comes after what it names."""
         entry = placed.entry
         if entry.action is Action.LINK:
-            return self._others.snapshot(EntryHash(entry.content))._replace(origin=entry.hash)
+            state = self._others.snapshot(EntryHash(entry.content))
+            return state._replace(origin=entry.hash) if state.kind.is_linkable else state
         if entry.action is Action.REVERT:
             target = EntryHash(entry.content)
             state = self.states.get(target, UNKNOWN)

@@ -42,10 +42,13 @@ ln -s pts/ptmx "$root/dev/ptmx"
 mount -t sysfs sysfs "$root/sys"
 mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
 rm -rf "$root/var/lib/basefs" "$root"/etc/systemd/system/*.wants
-mkdir -p "$root/etc/systemd/system/basefs@conf.service.d" "$root/etc/basefs"
-cp "$UNIT" "$root/etc/systemd/system/"
-printf '[Service]\nEnvironment=PYTHONPATH=%s\nStandardError=append:/var/log/conf\n' "$SOURCE" \
-    > "$root/etc/systemd/system/basefs@conf.service.d/test.conf"
+mkdir -p "$root/etc/basefs"
+for unit in basefs@ basefs-mount@; do
+    mkdir -p "$root/etc/systemd/system/${unit}conf.service.d"
+    cp "$SOURCE/deploy/$unit.service" "$root/etc/systemd/system/"
+    printf '[Service]\nEnvironment=PYTHONPATH=%s\nStandardError=append:/var/log/conf\n' "$SOURCE" \
+        > "$root/etc/systemd/system/${unit}conf.service.d/test.conf"
+done
 printf 'OPTIONS=--bind 127.0.0.1:18374 --profile local --handler /var/tmp/handler\n' > "$root/etc/basefs/conf.conf"
 printf '#!/bin/sh\nid -u > /var/tmp/handled\nchown %s /var/tmp/handled\n' "$SERF_USER" > "$root/var/tmp/handler"
 printf '#!/bin/sh\nexec %s "$@"\n' "$COMMAND" > "$root/usr/bin/basefs"
@@ -110,7 +113,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     device = os.stat("/").st_dev
     wanted = {str(ROOT), sys.prefix, sys.base_prefix}
     others = [path for path in sorted(wanted) if os.stat(path).st_dev != device or path.startswith("/tmp/")]
-    environment = {**os.environ, "UNIT": str(ROOT / "deploy" / "basefs@.service"), "SOURCE": str(ROOT)}
+    environment = {**os.environ, "SOURCE": str(ROOT)}
     environment |= {"COMMAND": str(COMMAND), "SERF_USER": SERF_USER}
     environment.pop("BASEFS_HOME", None)
     namespaces = ("--mount", "--pid", "--fork", "--uts", "--ipc", "--cgroup", "--net", "--kill-child")
@@ -190,11 +193,22 @@ def test_the_unit_works_as_it_is(machine: Machine) -> None:
     wait_until(lambda: machine.run("pgrep", "-x", "serf", "-u", SERF_USER) != "", DEADLINE, "Serf runs")
     serf = machine.status(machine.run("pgrep", "-x", "serf", "-u", SERF_USER))
     assert (serf["NoNewPrivs"], serf["Seccomp"], int(serf["CapEff"], 16)) == ("1", "2", 0)
-    # A daemon that is killed is started again, and repairs the mount.
+    # A program that has a file open sees no error while the daemon is killed, started again, and restarted.
+    appender = "exec 3>>/srv/basefs/conf/kept; while echo line >&3 && cat /srv/basefs/conf/file; do sleep 0.05; done"
+    machine.run("sh", "-c", f"({appender}; echo failed > /var/tmp/failed) > /dev/null 2>&1 &")
     machine.run("kill", "-KILL", main)
     wait_until(lambda: machine.settings("NRestarts") == {"NRestarts": "1"}, DEADLINE, "it is started again")
-    wait_until(lambda: machine.run("cat", "/srv/basefs/conf/file") == "hello", DEADLINE, "the mount is back")
     wait_until(lambda: machine.settings("ActiveState") == {"ActiveState": "active"}, DEADLINE, "the service is active")
+    machine.run("systemctl", "restart", "basefs@conf")
+    wait_until(lambda: machine.settings("ActiveState") == {"ActiveState": "active"}, DEADLINE, "the service is active")
+    assert machine.run("cat", "/var/tmp/failed", "/srv/basefs/conf/file") == "hello"
+    # A mount server that is killed is started again, and the daemon attaches to it.
+    server = machine.run("systemctl", "show", "basefs-mount@conf", "--property=MainPID", "--value")
+    machine.run("kill", "-KILL", server)
+    wait_until(lambda: machine.run("cat", "/var/tmp/failed") == "failed", DEADLINE, "the mount is gone")
+    wait_until(lambda: machine.run("cat", "/srv/basefs/conf/file") == "hello", DEADLINE, "the mount is back")
+    machine.run("sh", "-c", "echo again > /srv/basefs/conf/file")
+    wait_until(lambda: "again" in machine.run("basefs", "cat", "conf:/file"), DEADLINE, "the daemon publishes")
     machine.run("systemctl", "stop", "basefs@conf")
     assert machine.settings("Result", "ActiveState") == {"Result": "success", "ActiveState": "inactive"}
     assert machine.run(*mounted) == "" and machine.run("pgrep", "-x", "serf") == ""

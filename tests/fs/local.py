@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from basefs.daemon.config import QUIET_SECONDS
-from basefs.fs.filesystem import Filesystem
 from basefs.fs.machine import THIS_MACHINE, Machine
 from basefs.fs.owners import Owners
 from basefs.fs.publish.plan import MAX_STEPS
 from basefs.fs.staging.spool import Spool
+
+from basefs.daemon.config import QUIET_SECONDS
+from basefs.fs.filesystem import Filesystem
 from basefs.log.entries import Action
 from basefs.path import Path
 from basefs.replica.bootstrap import CLUSTER_FILE, bootstrap

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from stat import S_IFMT, S_ISDIR, S_ISREG
 
-from basefs.fs.filesystem import Filesystem
 from basefs.fs.metadata import Stat
+
+from basefs.fs.filesystem import Filesystem
 from basefs.path import Path, display
 
 

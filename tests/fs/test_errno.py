@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 
 import pytest
+from basefs.fs.fuse.errno import ERRNO, errno_of
 
 from basefs import errors
-from basefs.fs.fuse.errno import ERRNO, errno_of
 from tests.support.errors import ALL
 
 

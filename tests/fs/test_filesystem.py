@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from basefs.fs.owners import Owners
+from basefs.fs.staging.scratch import HIDDEN_PREFIX
 
 from basefs.errors import (
     BaseFSError,
@@ -21,8 +23,6 @@ from basefs.errors import (
     NotPermitted,
     PermissionDenied,
 )
-from basefs.fs.owners import Owners
-from basefs.fs.staging.scratch import HIDDEN_PREFIX
 from basefs.log.entries import Action
 from basefs.replica.replica import Replica
 from tests.fs.local import CLUSTER, MOUNT_OWNER, Local

@@ -9,8 +9,8 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-
 from basefs.fs.staging.identity import Identities
+
 from basefs.log.hashes import EntryHash
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-
-from basefs.errors import NoSpace, StoreError
 from basefs.fs.staging.journal import JOURNAL_FILE
 from basefs.fs.staging.wal import WriteAheadLog
 from basefs.fs.staging.workingset import DIRECTORY, WorkingSet
+
+from basefs.errors import NoSpace, StoreError
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from tests.fs.local import Local
 from tests.support.helpers import ROOT_KEY, noise, path

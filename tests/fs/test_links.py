@@ -8,9 +8,9 @@ import stat
 from collections.abc import Callable
 
 import pytest
+from basefs.fs.publish.plan import MAX_STEPS
 
 from basefs.errors import NotPermitted
-from basefs.fs.publish.plan import MAX_STEPS
 from basefs.replica.replica import Replica
 from tests.fs.local import CLUSTER, Local
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, copy_replica, path

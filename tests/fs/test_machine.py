@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from basefs.fs.filesystem import Filesystem
 from basefs.fs.machine import Machine
 from basefs.fs.owners import Owners
 from basefs.fs.publish.publisher import RETRY_SECONDS
 from basefs.fs.publish.timing import CLOSED_SECONDS
+
+from basefs.fs.filesystem import Filesystem
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
 from tests.fs.local import Local

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from basefs.fs.fuse.binding import unmount
 
 from basefs.errors import MountFailed
-from basefs.fs.fuse.binding import unmount
 from tests.fs.pair import Side, two_mounts
 from tests.support.mounts import temporary_directory
 from tests.support.node import Node

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from basefs.fs.fuse.binding import check_mountpoint, parse_options, unmount
 
 from basefs.daemon.api.client import FilesystemClient
 from basefs.daemon.api.messages import AddToLog
 from basefs.daemon.config import Home
 from basefs.errors import MountFailed, UsageError
-from basefs.fs.fuse.binding import check_mountpoint, parse_options, unmount
 from basefs.log.entries import Action
 from basefs.replica.replica import Replica
 from basefs.view.states import encode_mode

@@ -9,10 +9,10 @@ import stat
 from collections.abc import Callable
 
 import pytest
+from basefs.fs.fuse.operations import Operations, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basefs.fs.fuse.operations import Operations, parse
 from tests.fs.local import MOUNT_OWNER, Local
 
 NAME = st.binary(min_size=1, max_size=255).filter(lambda name: not set(name) & set(b"/\0"))

@@ -6,9 +6,9 @@ import os
 import pwd
 
 import pytest
+from basefs.fs.owners import STRANGER, Owners
 
 from basefs.errors import NotPermitted
-from basefs.fs.owners import STRANGER, Owners
 from basefs.view.states import decode_mode, encode_mode
 
 #: An id that no system gives to anybody.

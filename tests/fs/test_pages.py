@@ -9,11 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
 from basefs.fs.files import Pages
 from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.fuse.operations import Operations
+
 from basefs.replica.replica import Applied
 from tests.fs.local import Local
 from tests.support.helpers import path

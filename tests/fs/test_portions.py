@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from basefs.fs.publish.plan import MAX_STEPS
 
 from basefs.errors import StoreError
-from basefs.fs.publish.plan import MAX_STEPS
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.support.helpers import ROOT_KEY, path

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-
 from basefs.fs.staging import spool
 from basefs.fs.staging.journal import JOURNAL_FILE
 from basefs.fs.staging.records import Frame, StagedInode, decode, encode
 from basefs.fs.staging.spool import MEMORY_BYTES
 from basefs.fs.staging.wal import WriteAheadLog
 from basefs.fs.staging.workingset import DIRECTORY
+
 from basefs.replica.replica import Replica
 from tests.fs.local import Local
 from tests.support.helpers import ROOT_KEY, noise, path

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from basefs.fs.fuse.reach import Reach, path_of
+
 from tests.fs.pair import Side, tree_of, two_mounts
 
 pytestmark = pytest.mark.fuse

@@ -9,9 +9,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-
-from basefs.errors import NoSpace
-from basefs.fs import namespace
 from basefs.fs.publish import plan
 from basefs.fs.publish.plan import make_plan
 from basefs.fs.staging.journal import JOURNAL_FILE
@@ -19,6 +16,9 @@ from basefs.fs.staging.records import StagedName, decode
 from basefs.fs.staging.scratch import ScratchNames, is_temporary_name
 from basefs.fs.staging.wal import WriteAheadLog
 from basefs.fs.staging.workingset import DIRECTORY
+
+from basefs.errors import NoSpace
+from basefs.fs import namespace
 from basefs.log.entries import Action
 from tests.fs.local import Local
 from tests.support.helpers import path

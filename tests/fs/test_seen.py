@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from basefs.fs.fuse.kernel import Kernel
 from basefs.fs.fuse.mirror import Mirror
 from basefs.fs.staging.journal import JOURNAL_FILE
 from basefs.fs.staging.workingset import DIRECTORY
+
 from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Applied, Replica

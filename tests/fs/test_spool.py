@@ -8,12 +8,12 @@ import zlib
 from pathlib import Path
 
 import pytest
+from basefs.fs.staging import spool as module
+from basefs.fs.staging.spool import Spool
 from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs.errors import NoSpace, StoreError, TooLarge
-from basefs.fs.staging import spool as module
-from basefs.fs.staging.spool import Spool
 from basefs.log.blocks import MAX_CONTENT_BYTES
 from tests.support.mounts import temporary_directory
 

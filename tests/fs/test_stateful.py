@@ -9,12 +9,12 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from basefs.fs.publish.plan import MAX_STEPS
+from basefs.fs.staging.scratch import ScratchNames
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from basefs.errors import BaseFSError
-from basefs.fs.publish.plan import MAX_STEPS
-from basefs.fs.staging.scratch import ScratchNames
 from basefs.path import Path
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from basefs.errors import StoreError
 from basefs.fs.machine import BUSY_LOAD, THIS_MACHINE, Machine
 from basefs.fs.publish import publisher
 from basefs.fs.publish.plan import MAX_STEPS
@@ -25,6 +23,8 @@ from basefs.fs.publish.timing import (
     Timing,
 )
 from basefs.fs.staging.overlay import Overlay
+
+from basefs.errors import StoreError
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Applied
 from tests.fs.local import Local, Surrounded

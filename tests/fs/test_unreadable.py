@@ -5,9 +5,9 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+from basefs.fs.fuse.errno import errno_of
 
 from basefs.errors import UnreadableContent
-from basefs.fs.fuse.errno import errno_of
 from basefs.log import codecs
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions

@@ -6,12 +6,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from basefs.fs.staging.wal import WriteAheadLog
 from hypothesis import given
 from hypothesis import strategies as st
 
 from basefs import durable
 from basefs.errors import NoSpace
-from basefs.fs.staging.wal import WriteAheadLog
 from tests.support.mounts import temporary_directory
 from tests.support.patience import DEADLINE
 

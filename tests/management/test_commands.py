@@ -23,7 +23,6 @@ WITHOUT_NAME = {"genkey", "bootstrap", "get", "join", "import", "list", "install
 _REST: dict[str, list[str]] = {
     "mount": ["/"],
     "grant": ["key", "ab" * 32],
-    "accept": ["key"],
     "revoke": ["key"],
     "expel": ["key"],
     "recover": ["newkey"],

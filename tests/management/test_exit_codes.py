@@ -51,7 +51,6 @@ LINES: dict[str, list[tuple[str, ExitCode]]] = {
         ("invite conf --cancel nobody", FAILED),
         ("invite conf --expires never", WRONG),
     ],
-    "accept": [("accept conf nobody", FAILED), ("accept nosuch nobody", FAILED), ("accept conf:f nobody", WRONG)],
     "grant": [
         ("grant conf:/f bob BOB", DONE),
         ("grant conf:/ alice ALICE", DONE),

@@ -439,7 +439,7 @@ def test_two_uses_are_seen_by_members(member: Cli, machine: Machine) -> None:
     assert sorted(fallen[1:]) == ["fallen with it: gamma at /", "fallen with it: thief at /"]
 
 
-def test_a_machine_that_came_after_the_end_is_accepted_or_turned_away(member: Cli) -> None:
+def test_a_machine_that_came_after_the_end_is_granted_or_turned_away(member: Cli) -> None:
     invites = {name: SigningKey.generate() for name in ("gamma", "delta", "nobody")}
     with member.replica("conf") as replica:
         for name, invite in invites.items():
@@ -450,61 +450,16 @@ def test_a_machine_that_came_after_the_end_is_accepted_or_turned_away(member: Cl
         with member.replica("conf", invites[name]) as replica:
             replica.commit(lambda author: author.grant((), name.encode(), key.public))  # noqa: B023
     rows = json.loads(member("invite", "conf", "--list", "--json"))
-    assert {row["machine"]: row["standing"] for row in rows} == {"gamma": "late", "delta": "late", "nobody": "expired"}
-    assert "nobody has joined with the invitation" in member.fails("invite", "conf", "--accept", "nobody")
-    digits = invites["gamma"].fingerprint.hex()[:12]
-    key = keys["gamma"].fingerprint.hex()[:12]
-    accepted = f"accepted: gamma (key {key}), by the invitation {digits} to /\n"
-    assert member("invite", "conf", "--accept", "gamma") == accepted
-    assert "no invitation gamma is in force" in member.fails("invite", "conf", "--accept", "gamma")
+    assert {row["machine"]: row["standing"] for row in rows} == {"gamma": "used", "delta": "used", "nobody": "expired"}
+    member("grant", "conf", "gamma", keys["gamma"].public.hex())
+    with member.replica("conf") as replica:
+        Adopter(replica).look()
+    assert {row["machine"] for row in json.loads(member("invite", "conf", "--list", "--json"))} == {"delta", "nobody"}
     assert member("invite", "conf", "--cancel", "delta").splitlines()[1:] == ["fallen with it: delta at /"]
     with member.replica("conf") as replica:
         names = set(granted(replica, "/"))
     assert b"gamma" in names and b"delta" not in names
-
-
-def test_on_a_terminal_it_asks_whether_the_key_is_that_of_the_machine(member: Cli, node: Node) -> None:
-    invite, newcomer = SigningKey.generate(), SigningKey.generate()
-    with member.replica("conf") as replica:
-        end = Invitation(b"gamma", int(time.time()) - 86_400).encode()
-        replica.commit(lambda author: author.grant((), end, invite.public))
-    with member.replica("conf", invite) as replica:
-        replica.commit(lambda author: author.grant((), b"gam\x1b[31mma", newcomer.public))
-    for reply, code in (("n\n", 3), ("y\n", 0)):
-        shown = on_a_terminal(node, "invite", "conf", "--accept", "gamma", typed=iter([reply]), code=code)
-        assert f"fingerprint  {newcomer.fingerprint.hex()}" in shown and "Adopt this key at /?" in shown
-        assert "\x1b[31m" not in shown, "the name is its own claim"
-        assert ("nothing was accepted" in shown) == (code == 3)
-        with member.replica("conf") as replica:
-            grants = replica.grants(path("/"))
-            own = [grant for grant in grants if grant.entry.content == newcomer.public]
-            assert [grant.entry.fingerprint == invite.fingerprint for grant in own] == [code == 3]
-
-
-def test_of_two_keys_none_is_accepted_by_the_name_of_the_invitation(member: Cli) -> None:
-    """Somebody else has the token: whose key is whose, only a person can find out."""
-    invite = SigningKey.generate()
-    with member.replica("conf") as replica:
-        end = Invitation(b"gamma", int(time.time()) - 86_400).encode()
-        replica.commit(lambda author: author.grant((), end, invite.public))
-    with member.replica("conf", invite) as replica:
-        for name in (b"gamma", b"thief"):
-            replica.commit(lambda author: author.grant((), name, SigningKey.generate().public))  # noqa: B023
-    assert "2 keys have joined with that invitation" in member.fails("invite", "conf", "--accept", "gamma", code=2)
-    assert "do not go together" in member.fails("invite", "conf", "--accept", "gamma", "--list", code=2)
-
-
-def test_only_the_inviter_accepts(member: Cli) -> None:
-    """A machine would hang on the key of a node that knows nothing of the invitation."""
-    invite = SigningKey.generate()
-    end = Invitation(b"gamma", int(time.time()) - 86_400).encode()
-    member("grant", "conf", "alice", ALICE.public.hex())
-    with member.replica("conf", ALICE) as replica:
-        replica.commit(lambda author: author.grant((), end, invite.public))
-    with member.replica("conf", invite) as replica:
-        replica.commit(lambda author: author.grant((), b"gamma", SigningKey.generate().public))
-    said = member.fails("invite", "conf", "--accept", "gamma")
-    assert f"nobody waits to be let in by the invitation {invite.fingerprint.hex()[:12]} of this node" in said
+    assert "do not go together" in member.fails("invite", "conf", "--cancel", "nobody", "--list", code=2)
 
 
 def test_it_exists_here(member: Cli, machine: Machine) -> None:

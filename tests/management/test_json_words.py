@@ -14,12 +14,11 @@ from basefs.daemon.api.joining import Invited, OpenInvitation
 from basefs.daemon.api.messages import (
     BusiestKey,
     ClusterMember,
+    ComparedView,
     HandlerCounts,
     LostContent,
-    OtherView,
     PartialContent,
     PeerLag,
-    PendingKey,
     RunningNode,
     WatchedChange,
     WatchItem,
@@ -79,9 +78,8 @@ ENCODED = [
     LostContent("/f", "00", True),
     WatchItem("t", WatchedChange("modify", "/f", "file", 1.0, "00", "alice", "00")),
     Look("conf", "/mnt", failure=Failure("it is damaged")),
-    RunningNode(1.0, False, [], "00", BusiestKey("alice", "00", 1, 1, False)),
-    [PendingKey("gamma", "10.0.0.1:18374", "00", "00", True, 1.0)],
-    OtherView("/f", "10.0.0.1:18375"),
+    RunningNode(1.0, False, [], BusiestKey("alice", "00", 1, 1, False)),
+    [ComparedView("beta", "same")],
     Invited("basefs1-", "00", "/", "gamma", 1),
     [OpenInvitation("/", "gamma", "00", 1, "open", ["gamma"], ["00"], "alpha")],
     {
@@ -176,8 +174,7 @@ def _encoded(value: Any) -> Any:
 
 def test_every_command_with_json_is_looked_at() -> None:
     asked = {line.split()[0] for line in STOPPED + RUNNING}
-    # `get` prints words of `list`, `recover` those of `revoke`, `accept` those of `grant`; the others print what stands
-    # in `ENCODED`.
+    # `get` prints words of `list`, `recover` those of `revoke`; the others print what stands in `ENCODED`.
     assert set(main.COMMANDS) - WITHOUT_JSON - asked == {
-        *("accept", "get", "join", "invite", "members", "watch", "installserf", "recover")
+        *("get", "join", "invite", "members", "watch", "installserf", "recover")
     }

@@ -24,33 +24,53 @@ def point(conf: Cli) -> Path:
     return directory
 
 
-class TestMountOfAnotherProcess:
+class TestMountServerOfTheServiceManager:
     def test_wrong_combinations(self, conf: Cli, point: Path) -> None:
         assert "--serve-only needs --foreground" in conf.fails("mount", "conf", point, "-s", "--serve-only", code=2)
-        assert "waits for a mount" in conf.fails("mount", "conf", point, "--mount-only")
         assert not point.is_mount()
 
     @pytest.mark.root
     @pytest.mark.fuse
     @pytest.mark.process
-    def test_it_is_served_with_its_options_and_dies_with_the_daemon(self, node: Node, conf: Cli, point: Path) -> None:
+    def test_the_daemon_neither_mounts_nor_unmounts(self, node: Node, conf: Cli, point: Path) -> None:
         command = [COMMAND, "mount", "-fs", "conf", point, "--serve-only"]
         daemon = subprocess.Popen(command, env=node.environment, stderr=subprocess.DEVNULL)
+        mount = [COMMAND, "mount", "--mount-only", "conf", point, "-o", "noexec,nosymfollow"]
+        server = subprocess.Popen(mount, env=node.environment)
         try:
-            wait_until((node.home / "run" / "conf.fuse").exists, DEADLINE, "the daemon waits")
-            node.basefs("mount", "--mount-only", "conf", point, "-o", "noexec,nosymfollow")
-            (point / "file").write_text("hello")
+            wait_until((node.home / "run" / "conf.sock").exists, DEADLINE, "the daemon answers")
+            wait_until(point.is_mount, DEADLINE, "the mount")
+            wait_until(lambda: os.access(point, os.W_OK) and _writes(point / "file"), DEADLINE, "the node's rights")
             (point / "link").symlink_to("file")
             with pytest.raises(OSError, match="Too many levels"):
                 (point / "link").read_text()
             assert os.statvfs(point).f_flag & os.ST_NOEXEC
+            daemon.terminate()
+            assert daemon.wait(DEADLINE) == 0
+            assert (point / "file").read_text() == "hello"
+            node.basefs("unmount", "conf")
+            assert server.wait(DEADLINE) == 0 and not point.is_mount()
         finally:
-            daemon.kill()
-            daemon.wait()
-        with pytest.raises(OSError, match="not connected"):
-            os.statvfs(point)
-        node.basefs("unmount", "conf")
-        assert not point.is_mount()
+            for process in (daemon, server):
+                process.kill()
+                process.wait()
+
+
+def _reads(path: Path) -> str | None:
+    """What is in a file, `None` while its mount is dead."""
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
+
+def _writes(path: Path) -> bool:
+    """Whether a file can be written, which is."""
+    try:
+        path.write_text("hello")
+    except PermissionError:
+        return False
+    return True
 
 
 class TestErrors:
@@ -124,12 +144,10 @@ class TestErrors:
         assert "no such option" in conf.misused("mount", "conf", point, "--no-such-option")
         assert "'bad' is not one of" in conf.misused("mount", "conf", point, "--profile", "bad")
 
-    @pytest.mark.fuse
-    def test_an_option_that_libfuse_does_not_know(self, node: Node, conf: Cli, point: Path) -> None:
-        done = node.spawn("mount", "conf", point, "-s", "-o", "no_such_option")
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert "cannot mount on" in done.stderr
-        assert "no_such_option" in (conf.home.path / "logs" / "conf.log").read_text()
+    def test_an_option_that_nobody_knows(self, conf: Cli, point: Path) -> None:
+        told = conf.fails("mount", "conf", point, "-s", "-o", "ro,no_such_option", code=2)
+        assert "there is no mount option no_such_option" in told
+        assert "did you mean noatime?" in conf.fails("mount", "conf", point, "-s", "-o", "noatme", code=2)
 
     def test_a_damaged_log(self, node: Node, conf: Cli, point: Path) -> None:
         (conf.home.directory("conf") / "log.db").write_bytes(b"this is no database")
@@ -169,9 +187,30 @@ class TestMounted:
         assert mount_points(node.base) == [point]
         assert os.listdir(point) == []
 
+    def test_a_mount_without_its_daemon_gets_another_one(self, node: Node, conf: Cli, point: Path) -> None:
+        node.mount("conf")
+        node.kill("conf")
+        (point / "meanwhile").write_text("kept")
+        (conf.base / "mnt2").mkdir()
+        done = node.spawn("mount", "conf", conf.base / "mnt2", "-s")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1) and f"is mounted on {point} still" in done.stderr
+        server = node.server("conf")
+        node.basefs("mount", "conf", point, "-s")
+        assert node.server("conf") == server and mount_points(node.base) == [point]
+        assert conf("cat", "conf:/meanwhile") == "kept"
+
+    def test_a_mount_server_that_dies_is_replaced(self, node: Node, conf: Cli, point: Path) -> None:
+        node.mount("conf")
+        (point / "file").write_text("kept")
+        node.kill_server("conf")
+        wait_until(lambda: _reads(point / "file") == "kept", DEADLINE, "the mount is back")
+        (point / "file").write_text("again")
+        assert conf("cat", "conf:/file") == "again"
+
     def test_a_dead_mount_is_repaired(self, node: Node, point: Path) -> None:
         node.mount("conf")
         node.kill("conf")
+        node.kill_server("conf")
         node.basefs("mount", "conf", point, "-s")
         assert os.listdir(point) == []
         assert mount_points(node.base) == [point]

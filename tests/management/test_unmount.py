@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from basefs.fs.fuse.binding import unmount as detach
+
 from tests.support.commands import Cli
 from tests.support.mounts import wait_until
 from tests.support.node import Node, has_ended, mount_points
@@ -57,6 +57,7 @@ def test_a_mount(node: Node, conf: Cli, by: str, monkeypatch: pytest.MonkeyPatch
 def test_a_dead_mount(node: Node, conf: Cli, by: str) -> None:
     point = node.mount("conf")
     node.kill("conf")
+    node.kill_server("conf")
     with pytest.raises(OSError):
         os.listdir(point)
     assert conf("unmount", "conf" if by == "name" else point) == ""
@@ -65,9 +66,22 @@ def test_a_dead_mount(node: Node, conf: Cli, by: str) -> None:
 
 
 @pytest.mark.fuse
+@pytest.mark.parametrize("by", ["name", "mount point"])
+def test_a_mount_whose_daemon_is_dead(node: Node, conf: Cli, by: str) -> None:
+    point = node.mount("conf")
+    node.kill("conf")
+    (point / "file").write_text("kept")
+    told = conf.empty("unmount", "conf" if by == "name" else point)
+    assert "1 changed name of conf is not published" in told
+    assert mount_points(conf.base) == []
+    assert conf("list").split("\t")[1] == "stopped"
+
+
+@pytest.mark.fuse
 def test_a_dead_mount_of_an_earlier_daemon(node: Node, conf: Cli) -> None:
     old = node.mount("conf", point="old")
     node.kill("conf")
+    node.kill_server("conf")
     new = node.mount("conf", point="new")
     assert conf("unmount", old) == ""
     assert mount_points(conf.base) == [new]

@@ -232,9 +232,6 @@ STOPPED = [
     ("keys nope", 1, "there is no filesystem nope in BASE/home"),
     ("keys etc:/nope", 1, "/nope does not exist"),
     ("grant", 2, "see 'basefs grant --help'"),
-    ("accept etc", 2, "see 'basefs accept --help'"),
-    ("accept etc bob", 1, "etc is not running"),
-    ("keys --pending", 2, "--pending needs NAME: write 'basefs keys NAME --pending'"),
     ("grant etc:/ bob", 2, "see 'basefs grant --help'"),
     (
         "grant etc:/ bob 1234",
@@ -279,6 +276,7 @@ MOUNTED = [
     ("run conf -s --handler /nginx/**", 2, "is a glob without a command: write '/nginx/**=CMD'"),
     ("run conf -s --handler /nginx/", 2, "is a glob without a command: write '/nginx/=CMD'"),
     ("bootstrap etc -f", 1, "etc is running"),
+    ("check etc --repair --peers", 2, "--repair and --peers do not go together: give one of them"),
     ("check etc --repair", 1, "etc is running already: 'basefs unmount etc' stops it"),
     ("unmount mnt/nginx", 1, "no BaseFS filesystem is mounted on mnt/nginx: 'basefs list' lists the mounts"),
     ("status mnt/nginx", 2, "this command takes a whole filesystem, not a path: write etc"),

@@ -24,7 +24,7 @@ from basefs.daemon.api.services import NodeServices
 from basefs.errors import NoSpace
 from basefs.fs.events.feed import Feed
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.staging.scratch import ScratchNames
+from basefs.fs.worktree.scratch import ScratchNames
 from basefs.gossip.members import TAG_FS, TAG_SYNC, Member, Peer
 from basefs.gossip.service import Gossip
 from basefs.log.entries import Action, Entry
@@ -83,12 +83,6 @@ class Serf:
         self._host, self._hosts = host, hosts
         self._tags = {TAG_FS: identity.hex(), TAG_SYNC: str(PORT)}
         self.failed: set[str] = set()
-
-    #: Nobody asks to write.
-    requested_key = ""
-
-    def asks(self) -> list[object]:
-        return []
 
     @property
     def expected(self) -> list[Peer]:
@@ -156,9 +150,7 @@ class SimulatedNode:
             degree=3,
             shared=SessionContext(room=room, rng=rng),
         )
-        filesystem = SimpleNamespace(
-            working=SimpleNamespace(scratch=ScratchNames()), publish=lambda patient: None, unpublished=lambda: 0
-        )
+        filesystem = SimpleNamespace(scratch=ScratchNames(), publish=lambda patient: None, unpublished=lambda: 0)
         self._services = NodeServices(
             self.replica,
             cast(Filesystem, filesystem),

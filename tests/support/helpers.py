@@ -24,7 +24,7 @@ from basefs.log.keys import SigningKey
 from basefs.log.recovery import message
 from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Applied, Replica
-from basefs.view.states import Kind
+from basefs.view.states import Kind, Owner
 from basefs.view.tree import Node as ViewNode
 
 NONCE = bytes(range(HASH_SIZE))
@@ -159,10 +159,9 @@ class Shown:
 
     kind: Kind
     mode: int
-    owner: tuple[bytes, bytes] | None
+    owner: Owner | None
     size: int
     content: bytes
-    links: int
     entry: EntryHash
     mtime: int
     keys: tuple[tuple[str, int], ...]
@@ -192,7 +191,6 @@ def tree_of(replica: Replica) -> dict[Path, Shown]:
             attributes.owner,
             attributes.size,
             b"" if is_directory else replica.read(names),
-            attributes.links,
             attributes.entry,
             # A directory's time also follows the changes that this node saw happen in it.
             0 if is_directory else attributes.mtime,

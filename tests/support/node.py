@@ -193,6 +193,19 @@ class Node:
         """End the daemon of a filesystem as a crash does, and wait until it has gone."""
         _end(self.daemon(name))
 
+    def server(self, name: str) -> int:
+        """The process id of the mount server of a filesystem."""
+        socket = str(self.home / "run" / f"{name}.mount.sock")
+        return next(
+            process.pid
+            for process in psutil.process_iter(["cmdline"])
+            if f"--socket={socket}" in (process.info["cmdline"] or ())
+        )
+
+    def kill_server(self, name: str) -> None:
+        """End the mount server of a filesystem as a crash does, and wait until it has gone."""
+        _end(self.server(name))
+
     def clean_up(self) -> None:
         """Unmount everything and end all that runs from this home, whatever state it is in."""
         for point in mount_points(self.base):

@@ -23,7 +23,7 @@ from basefs.path import Path
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.states import Kind, encode_mode
+from basefs.view.states import Kind, Owner, encode_mode
 from tests.support.helpers import (
     ALICE,
     BOB,
@@ -53,7 +53,7 @@ HEIRS = (HEIR, SECOND_HEIR, ROOT_KEY)
 NODE_KEYS = ((ROOT_KEY,), (ALICE,), (BOB, CAROL), (DAVE,))
 CONTENTS = (b"", b"x", b"hello\n", noise(1, 600), noise(1, 600) + b"!", noise(2, 1200), b"line\n" * 40)
 MODES = (0o644, 0o755, 0o600, 0o640)
-OWNERS = (None, None, (b"root", b"adm"))
+OWNERS = (None, None, Owner(b"root", b"adm", 0, 4))
 TIMES = (None, None, 5)
 
 
@@ -249,7 +249,7 @@ class World:
             self._commit(node, lambda author: author.rename(source, target))
 
     def link(self, node: Node, step: Step) -> None:
-        """Another name for a file."""
+        """Another path that begins as a file is."""
         target = self.pick(node, step.c, Kind.FILE, Kind.SYMLINK)
         if target is not None:
             self._commit(node, lambda author: author.make_link(self._new(node, step), target))
@@ -313,8 +313,7 @@ class World:
                 content = encode_mode(0o640, None)
             case _:
                 content = b""
-        moved = Extensions(is_moved=action is Action.LINK and step.b % 2 == 0)
-        self._accept(node, key, parent, action, content, moved)
+        self._accept(node, key, parent, action, content)
 
     def _accept(
         self,
@@ -400,4 +399,4 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 def plain(tree: dict[Path, Shown]) -> dict[Path, tuple[object, ...]]:
     """What users see: without keys and entries, which acks and grants change."""
-    return {names: (s.kind, s.mode, s.owner, s.size, s.content, s.links, s.mtime) for names, s in tree.items()}
+    return {names: (s.kind, s.mode, s.owner, s.size, s.content, s.mtime) for names, s in tree.items()}

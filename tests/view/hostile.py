@@ -25,7 +25,7 @@ from basefs.log.hashes import HASH_SIZE, EntryHash
 from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import Replica
-from basefs.view.states import Kind, encode_mode
+from basefs.view.states import Kind, Owner, encode_mode
 from tests.support.helpers import (
     ALICE,
     BIRTH,
@@ -236,7 +236,7 @@ class Hostile:
         if action is Action.WRITE:
             self._write(key, parent, name, deed.name, early)
         else:
-            extensions = Extensions(is_moved=action is Action.LINK and deed.other % 2 == 0)
+            extensions = Extensions()
             self._add(key, parent, action, name, self._content(action, deed, parent), extensions, early)
 
     def _recover(self, deed: Deed) -> None:
@@ -279,15 +279,20 @@ class Hostile:
                     return bytes((deed.name,)) * HASH_SIZE
                 # Of the same path more often than of another one, grants and revokes on it included.
                 named = self._near(parent) if deed.other % 4 else self.entries
+                if deed.other % 8:
+                    # What the log takes.
+                    named = [entry for entry in named if entry.action.is_state] or named
+                if action is Action.REVERT and deed.name % 11:
+                    named = [entry for entry in named if self._homes[entry.hash] == self._homes[parent.hash]] or named
                 return bytes(named[-1 - deed.other % len(named)].hash)
             case Action.SLINK:
                 return b"target"
             case Action.NODE:
                 return b"\x01"
             case Action.XATTR:
-                return b"\x01\x06user.avalue"
+                return b"\x01a\x00\x05value"
             case Action.MODE:
-                return encode_mode(0o600 + deed.name, (b"root", b"adm") if deed.name % 2 else None)
+                return encode_mode(0o600 + deed.name, Owner(b"root", b"adm", 0, 4) if deed.name % 2 else None)
             case _:
                 return b""
 
@@ -339,7 +344,6 @@ def _may_follow(action: Action, parent: Entry) -> bool:
 def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
     """What users see at every path; of a content that cannot be read, that it cannot."""
     found: dict[Path, tuple[object, ...]] = {}
-    files: dict[EntryHash | None, list[tuple[Path, int]]] = {}
     for names, kind in replica.live_paths():
         it = replica.attributes(names)
         content: object
@@ -348,11 +352,5 @@ def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
         except StoreError as error:
             content = type(error)
         mtime = 0 if kind is Kind.DIRECTORY else it.mtime
-        if kind is not Kind.DIRECTORY:
-            files.setdefault(it.origin, []).append((names, it.links))
-        found[names] = (kind, it.mode, it.owner, it.size, it.links, it.version, it.origin, mtime, content)
-    for same in files.values():
-        # All names of a file, and no others, whichever was asked first.
-        assert all(links == len(same) for _, links in same)
-        assert all(set(replica.names_of(names)) == {name for name, _ in same} for names, _ in same)
+        found[names] = (kind, it.mode, it.owner, it.size, it.version, it.origin, mtime, content)
     return found

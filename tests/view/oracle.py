@@ -25,9 +25,6 @@ class Depths(dict[bytes, int]):
         self.named: set[Entry] = set()
 
 
-FILES = (Kind.FILE, Kind.SYMLINK)
-CONTINUES = (Action.WRITE, Action.MODE, Action.XATTR, Action.ACK, Action.REVERT)
-HOPS = LEVELS = 16
 #: Below any directory.
 NEVER = 2**80
 
@@ -50,8 +47,9 @@ class Branch:
         return tuple(dict.fromkeys(mkdir for mkdir, _ in self.ends))
 
     @property
-    def rank(self) -> tuple[int, int, bytes]:
-        return -min(self.contributors.values(), default=1 << 30), len(self.contributors), self.first
+    def rank(self) -> tuple[int, bool, int, bytes]:
+        highest = -min(self.contributors.values(), default=1 << 30)
+        return highest, self.state.kind is not Kind.ABSENT, len(self.contributors), self.first
 
 
 class Oracle:
@@ -71,8 +69,7 @@ class Oracle:
         self.hanging = lru_cache(None)(self._hanging)
         self.are_one = lru_cache(None)(self._are_one)
         self.root_key = lru_cache(None)(self._root_key)
-        self.file_of = lru_cache(None)(self._file_of)
-        self.level = lru_cache(None)(self._level)
+        self.after = lru_cache(None)(self._after)
 
     def tree(self) -> dict[paths.Path, tuple[State, Depths]]:
         """Every live path: what is there, and the keys that are valid there."""
@@ -166,93 +163,18 @@ class Oracle:
         members = [entry for mkdir in directories for entry in self.under(mkdir) if self.place(entry.hash)[0] == names]
         return Path(self, members, keys, len(names)).result()
 
-    def _file_of(self, target: bytes, shared: int | None = None) -> Path | None:
-        """The path of an entry that a link names, looked at for the files in it; `shared`: as of `Path`."""
-        level = self.level(target)
-        if target not in self.entries or level >= HOPS:
-            return None
-        names, directory = self.place(target)
-        members = [entry for entry in self.under(directory) if self.place(entry.hash)[0] == names]
-        return Path(self, members, self.keys_above(directory), len(names), level, shared)
-
-    def _level(self, target: bytes) -> int:
-        """On how many links the state of an entry depends, one by way of the other."""
-        entry = self.entries.get(target)
-        while entry is not None:
-            if entry.action is Action.LINK:
-                return 1 + self.level(entry.content)
-            if entry.action not in (Action.MODE, Action.XATTR, Action.ACK, Action.REVERT):
-                return 0
-            if entry.action is Action.REVERT and self.elsewhere(entry):
-                return 0
-            entry = self.entries.get(entry.content if entry.action is Action.REVERT else entry.parent)
-        return 0
-
-    def elsewhere(self, revert: Entry) -> bool:
-        """Whether a revert names no state of its own path."""
-        named = self.entries.get(revert.content)
-        return named is None or not named.action.is_state or self.place(named.hash) != self.place(revert.hash)
-
-    def named(self, link: Entry) -> State:
-        """What a link shows: the file that it names if its key may write that, otherwise what that was then."""
-        target = link.content
-        shared = self.shared(link)
-        path = self.file_of(target, shared)
-        if path is None:
-            return UNKNOWN
-        if target not in path.states() or path.state(self.entries[target]).kind not in FILES:
-            return UNKNOWN
-        then = path.state(self.entries[target])
-        branch = path.branch(self.entries[target])
-        now = then if branch is None else branch.state
-        if self.may_change(link, then) and self.may_change(link, now):
-            return now._replace(link=target, shared=shared)
-        return then._replace(link=link.hash, origin=link.hash, shared=None)
-
-    def shared(self, link: Entry) -> int | None:
-        """Of a moved name: the depth from which on no key counts for it."""
-        is_known = link.extensions.is_moved and link.content in self.entries
-        return self.common_depth(link.hash, link.content) if is_known else None
-
-    def common_depth(self, left: bytes, right: bytes) -> int:
-        """Depth of the deepest directory on whose path a key was granted, above both of these entries."""
-        granted = {self.place(entry.hash)[0] for entry in self.entries.values() if entry.action is Action.GRANT}
-        left_above, right_above = (
-            [mkdir for mkdir in reversed(self.above(hash)) if self.place(mkdir)[0] in granted] for hash in (left, right)
-        )
-        depth = -1
-        for one, other in list(zip(left_above, right_above, strict=False))[:LEVELS]:
-            if one != other:
-                break
-            depth = len(self.place(one)[0])
-        return depth
-
-    def above(self, hash: bytes) -> list[bytes]:
-        """The directories above an entry."""
-        _, directory = self.place(hash)
-        return [directory, *self.above(directory)] if directory else []
-
-    def may_change(self, entry: Entry, file: State) -> bool:
-        """Whether the key of an entry may write at the path at which a file began."""
-        if file.origin not in self.entries:
-            return False
-        names, directory = self.place(file.origin)
-        return entry.fingerprint in granted(self.keys_above(directory), self.hanging(file.origin), len(names))
-
-    def keys_above(self, directory: bytes) -> Depths:
-        """The keys valid in one incarnation of a directory, by its own ancestors alone."""
-        if not directory:
-            return self.root_key()
-        above = self.keys_above(self.place(directory)[1])
-        made = self.entries[directory]
-        others = [
-            e for e in self.entries.values() if e.parent == made.parent and e.action is Action.MKDIR and e != made
-        ]
-        # The same directory, made concurrently: a revoke hangs on either.
-        also = [
-            key for e in others if e.name == made.name for key in self.hanging(e.hash) if key.action is Action.REVOKE
-        ]
-        return granted(above, self.hanging(directory) + also, len(self.place(directory)[0]))
+    def _after(self, hash: bytes) -> State:
+        """The state after an entry, by those before it on its path and what links among them name."""
+        entry = self.entries[hash]
+        if entry.action is Action.LINK:
+            named = self.after(entry.content)
+            return named._replace(origin=hash) if named.kind.is_linkable else UNKNOWN
+        if entry.action is Action.REVERT:
+            named = self.after(entry.content)
+            return named if named.kind is Kind.ABSENT else named._replace(mtime=entry.mtime)
+        begins = entry.is_root or (entry.action in CHILD_ACTIONS and self.entries[entry.parent].action is Action.MKDIR)
+        before = ABSENT if begins else self.after(entry.parent)
+        return step(before, entry, complete=entry.action is not Action.WRITE or self.complete(entry))
 
     def _hanging(self, hash: bytes) -> list[Entry]:
         """The grants and revokes that hang on an entry."""
@@ -263,20 +185,8 @@ class Oracle:
 class Path:
     """The entries of one path, and what they come to."""
 
-    def __init__(
-        self,
-        oracle: Oracle,
-        members: list[Entry],
-        keys: Depths,
-        depth: int,
-        level: int | None = None,
-        shared: int | None = None,
-    ) -> None:
-        """`level`: only the files are looked at, and links that depend on no more links than that.
-
-        `shared`: files go on with changes of keys that are granted at this depth or above, and with no revert.
-        """
-        self.oracle, self.keys, self.depth, self.level, self.shared = oracle, keys, depth, level, shared
+    def __init__(self, oracle: Oracle, members: list[Entry], keys: Depths, depth: int) -> None:
+        self.oracle, self.keys, self.depth = oracle, keys, depth
         self.members = {entry.hash: entry for entry in members}
         self.memo: dict[tuple[str, bytes], object] = {}
         self.keys_at = lru_cache(None)(self._keys_at)
@@ -301,7 +211,7 @@ class Path:
     def _state(self, entry: Entry) -> State:
         before = self.state(self.members[entry.parent]) if entry.parent in self.members else ABSENT
         if entry.action is Action.LINK:
-            return self.oracle.named(entry) if self.looks_at(entry) else UNKNOWN
+            return self.oracle.after(entry.hash)
         if entry.action is Action.REVERT:
             target = self.members.get(entry.content)  # type: ignore[call-overload]
             state = UNKNOWN if target is None or not target.action.is_state else self.state(target)
@@ -309,31 +219,7 @@ class Path:
         else:
             complete = entry.action is not Action.WRITE or self.oracle.complete(entry)
             state = step(before, entry, complete=complete)
-        if entry.action in (Action.REVERT, Action.MODE) and state.link and not self.oracle.may_change(entry, state):
-            # What others may not change parts from their file.
-            return state._replace(link=entry.hash, origin=entry.hash)
         return state
-
-    def looks_at(self, link: Entry) -> bool:
-        """Whether a hard link is followed from here."""
-        return self.level is None or self.oracle.level(link.hash) <= self.level
-
-    def basis(self, entry: Entry) -> bytes | None:
-        """The hard link whose state that after an entry is, if it is one's."""
-        at: Entry | None = entry
-        while at is not None:
-            if at.action is Action.LINK:
-                return at.hash
-            if at.action not in (Action.MODE, Action.XATTR, Action.ACK, Action.REVERT):
-                return None
-            at = self.members.get(at.content if at.action is Action.REVERT else at.parent)  # type: ignore[call-overload]
-        return None
-
-    def following(self, entry: Entry) -> list[Entry]:
-        """What builds on an entry: all that follows it, or what continues the same file."""
-        if self.level is None:
-            return self.successors(entry)
-        return [e for e in self.successors(entry) if self.goes_on(entry, e)]
 
     def _keys_at(self, entry: Entry) -> Depths:
         """The keys valid at an entry: those granted above, and on this incarnation of the path."""
@@ -350,12 +236,10 @@ class Path:
     def branch(self, entry: Entry) -> Branch | None:
         """Where the branch that an entry begins ends; `None` if it has no complete, effective entry."""
         keys = self.keys_at(entry)
-        if self.level is not None and self.state(entry).kind not in FILES:
-            return None
         own = Depths()
         if entry.fingerprint in keys:
             own[entry.fingerprint] = keys[entry.fingerprint]
-        branches = [branch for e in self.following(entry) if (branch := self.branch(e)) is not None]
+        branches = [branch for e in self.successors(entry) if (branch := self.branch(e)) is not None]
         chosen = self.choose(branches)
         if chosen is not None:
             contributors = united([own, *(branch.contributors for branch in branches)])
@@ -372,27 +256,6 @@ class Path:
             assert state.origin is not None
             ends = ((state.origin, keys),)
         return Branch(state, ends, keys, own, entry.hash)
-
-    def goes_on(self, parent: Entry, entry: Entry) -> bool:
-        """Whether an entry builds on its parent; where files are looked at: whether it is the same file."""
-        if self.level is None:
-            return True
-        if self.state(parent).kind not in FILES or entry.action not in CONTINUES:
-            return False
-        if entry.action is Action.REVERT and self.state(entry).origin != self.state(parent).origin:
-            return False
-        if self.shared is not None:
-            depth = self.keys_at(entry).get(entry.fingerprint, NEVER)
-            return (
-                entry.action is not Action.REVERT
-                and depth <= self.shared
-                and self.basis(entry)
-                in (
-                    None,
-                    self.basis(parent),
-                )
-            )
-        return self.basis(entry) in (None, self.basis(parent))
 
     def is_built_upon(self, entry: Entry, keys: Depths) -> bool:
         """Whether anything valid builds on an entry: a grant, or something in the directory that it makes."""
@@ -426,7 +289,7 @@ class Path:
         return united(found)
 
     def choose(self, branches: list[Branch]) -> Branch | None:
-        """The winner: higher authority, then more contributors, then the higher hash; directories are one."""
+        """The winner, by authority, life, number of contributors and hash; directories are one."""
         if len(branches) < 2:
             return branches[0] if branches else None
         directories = sorted((b for b in branches if b.directories), key=lambda b: b.rank, reverse=True)

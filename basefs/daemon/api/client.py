@@ -14,7 +14,7 @@ from basefs.daemon.api.messages import INLINE, Request, decode_answer, encode
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import exclusive
-from basefs.daemon.mounts import Mount, mounts
+from basefs.daemon.mounts import Mount, is_dead, mounts
 from basefs.errors import AlreadyRunning, BaseFSError, DaemonError, DamagedLog, NotRunning, OtherVersion
 
 Answer = TypeVar("Answer")
@@ -109,7 +109,11 @@ class FilesystemClient:
                 answer = self.ask_daemon(request, 10.0)
             except NotRunning:
                 answer = self.ask(request)
-                return Look(self._name, answer=answer, state="stopped" if facts is None else "dead")
+                if facts is None:
+                    return Look(self._name, answer=answer, state="stopped")
+                # Its mount server goes on without it.
+                served = point is not None and Mount(self._name, point) in mounts() and not is_dead(point)
+                return Look(self._name, str(point) if served else None, answer=answer, state="dead")
             if point is None:
                 return Look(self._name, None, pid, answer, "running")
             state = "mounted" if Mount(self._name, point) in mounts() else "ending"

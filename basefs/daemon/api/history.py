@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -24,16 +22,15 @@ from basefs.daemon.api.messages import (
     TreeRow,
 )
 from basefs.daemon.api.versions import find_entry, path_changes, sequence_of
-from basefs.errors import NotFound, NotPermitted, UsageError
+from basefs.errors import NotFound, UsageError
 from basefs.log.entries import Action, Entry
-from basefs.log.hashes import EntryHash, Fingerprint
+from basefs.log.hashes import Fingerprint
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.events import EventType
 from basefs.view.history import Revision, RevisionStatus, Survey
-from basefs.view.past import Source
 from basefs.view.revert import RevertPlan
 from basefs.view.states import Kind
 
@@ -65,28 +62,9 @@ class HistoryServices:
         if request.below:
             found = [(at, revision) for at, revisions in self._histories(path) for revision in revisions]
         else:
-            found = self._with_earlier_names(path)
+            found = [(path, revision) for revision in self._replica.examine(path, Survey.revisions)]
         rows = self._rows(found)
         return list(reversed(rows if request.arrival else _by_signing(rows, found)))
-
-    def _with_earlier_names(self, path: Path) -> list[tuple[Path, Revision]]:
-        """The revisions of a path, and those of other names on which its file builds."""
-        found = [(path, revision) for revision in self._replica.examine(path, Survey.revisions)]
-        known = {revision.entry.hash for _, revision in found}
-        for _, link in found:
-            if link.entry.action is not Action.LINK:
-                continue
-            linked = self._replica.plan(lambda author, entry=link.entry: author.past.linked(entry))  # type: ignore[misc]
-            if linked is None:
-                continue
-            place, target = linked
-            revisions = {one.entry.hash: one for one in self._replica.examine(place, Survey.revisions)}
-            while target in revisions and target not in known:
-                known.add(target)
-                # It is no end of its own here: the path builds on it.
-                found.append((place, replace(revisions[target], standing=RevisionStatus.PAST)))
-                target = revisions[target].entry.parent
-        return found
 
     def _histories(self, top: Path) -> Iterator[tuple[Path, list[Revision]]]:
         """The revisions of every path that ever was at and below one; the lock is taken for one path at a time."""
@@ -108,7 +86,7 @@ class HistoryServices:
 
     def word(self, path: Path, entry: Entry) -> str:
         """What an entry of a path did, as `RevisionRow.action`."""
-        if entry.action in (Action.LINK, Action.REVERT):
+        if entry.action is Action.REVERT:
             for revision in self._replica.examine(path, Survey.revisions):
                 if revision.entry.hash == entry.hash:
                     return self._rows([(path, revision)])[0].action
@@ -162,29 +140,7 @@ class HistoryServices:
         place = author.past.path_of(target)
         if place == path:
             return author.reverter.path(path, target)
-        earlier = self._earlier(path, target)
-        if earlier is None:
-            self._refuse_other(path, place, target.hex()[:12])
-        return self._as_earlier(author, path, earlier)
-
-    def _earlier(self, path: Path, target: EntryHash) -> Revision | None:
-        """The revision of another name on which the file at a path builds; `None` if it is none of these."""
-        with contextlib.suppress(NotFound):
-            return next((one for _, one in self._with_earlier_names(path) if one.entry.hash == target), None)
-        return None
-
-    def _as_earlier(self, author: Author, path: Path, revision: Revision) -> Draft:
-        """Write what a file was under another name.  Raises `NotPermitted` where that is no content."""
-        state, entry = revision.state, revision.entry
-        if state is not None and state.kind is Kind.SYMLINK:
-            return author.make_symlink(path, state.target, mtime=state.mtime, replace=True)
-        if state is not None and state.kind is Kind.FILE:
-            content = self._replica.open_at(entry.hash)
-            return author.write(path, content, mode=state.mode, owner=state.owner, mtime=state.mtime)
-        if state is None and entry.action is Action.WRITE:
-            # Its directory is gone, and the mode with it.
-            return author.write(path, self._replica.open_at(entry.hash))
-        raise NotPermitted(f"{entry.hash.hex()[:12]} cannot be restored: it is not a version of {display(path)}")
+        self._refuse_other(path, place, target.hex()[:12])
 
     def _refuse_other(self, path: Path, place: Path, entry: str) -> NoReturn:
         """Raise what was probably meant with an entry of another path."""
@@ -274,17 +230,16 @@ def _by_signing(rows: list[RevisionRow], found: list[tuple[Path, Revision]]) -> 
 
 
 def _row(
-    path: Path, revision: Revision, arrived: float, source: Source | None, key_names: Mapping[Fingerprint, str]
+    path: Path, revision: Revision, arrived: float, source: Path | None, key_names: Mapping[Fingerprint, str]
 ) -> RevisionRow:
     entry, state = revision.entry, revision.state
-    action = _word(entry)
     return RevisionRow(
         path=to_text(path),
         entry=entry.hash.hex(),
         time=entry.made / 10**9,
         arrived=arrived,
-        action="accept" if revision.accepts else "rename" if source is not None and source.renamed else action,
-        source=None if source is None else to_text(source.path),
+        action="accept" if revision.accepts else _word(entry),
+        source=None if source is None else to_text(source),
         key=key_names.get(entry.fingerprint),
         fingerprint=entry.fingerprint.hex(),
         kind=None if state is None else state.kind.value,

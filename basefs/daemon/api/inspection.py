@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,18 @@ from basefs.errors import counted
 from basefs.gossip.members import PEERS_FILE, PeerBook
 from basefs.log.schema import CACHE_FILE, LOG_FILE
 
+#: What the names of files and directories begin with, by what they hold.
+_KINDS = {"log": LOG_FILE, "cache": CACHE_FILE, "tree": "tree"}
+
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes of the log, of the cache and of what else is kept, and what the disk has free and in all."""
+    """Bytes of the log, of the cache, of the files of the tree and of what else is kept, and what the disk has free and
+    in all."""
 
     log: int
     cache: int
+    tree: int
     other: int
     free: int
     total: int
@@ -32,13 +36,13 @@ class DiskUsage:
 def disk_usage(home: Home, name: str) -> DiskUsage:
     """What a filesystem takes on this node.  Raises `NotFound`, OSError."""
     directory = home.existing(name)
-    used = {"log": 0, "cache": 0, "other": 0}
+    used = {"log": 0, "cache": 0, "tree": 0, "other": 0}
     for path in _files(directory):
         # The cache has a directory beside it, for large contents.
         top = path.relative_to(directory).parts[0]
-        kind = "log" if top.startswith(LOG_FILE) else "cache" if top.startswith(CACHE_FILE) else "other"
+        kind = next((kind for kind, start in _KINDS.items() if top.startswith(start)), "other")
         with contextlib.suppress(FileNotFoundError):  # a temporary one
-            used[kind] += path.stat().st_blocks * 512
+            used[kind] += path.lstat().st_blocks * 512
     disk = shutil.disk_usage(directory)
     return DiskUsage(**used, free=disk.free, total=disk.total)
 
@@ -69,16 +73,13 @@ def count_unpublished(home: Home, name: str) -> int:
     Raises `BaseFSError`, and OSError where the disk has no room to look.
     """
     # Imported here: it takes longer than the rest of `basefs unmount`, which rarely needs it.
-    from basefs.fs.owners import Owners
-    from basefs.fs.staging.scratch import ScratchNames
-    from basefs.fs.staging.workingset import WorkingSet
+    from basefs.fs.filesystem import count_unpublished as count
+    from basefs.fs.worktree.owners import Owners
+    from basefs.fs.worktree.scratch import ScratchNames
     from basefs.replica.replica import Replica
 
     directory = home.existing(name)
     scratch = ScratchNames(Settings.load(home.settings_path).never_publish)
+    owners = Owners(os.geteuid(), os.getegid(), keep=os.geteuid() == 0)
     with exclusive(directory, name), contextlib.closing(Replica(directory)) as replica:
-        working = WorkingSet(replica, Owners(os.geteuid(), os.getegid(), keep=False), time.time, scratch)
-        try:
-            return working.unpublished()
-        finally:
-            working.close()
+        return count(replica, owners, scratch)

@@ -18,7 +18,6 @@ from basefs.daemon.api.messages import (
     GrantedKey,
     InviteKey,
     ListKeys,
-    ListLate,
     ListMembers,
     ReadContents,
 )
@@ -104,8 +103,7 @@ class OpenInvitation:
 
     Attributes:
         path, machine, fingerprint, until: see `Invited`.
-        standing: open; used, by keys that are not adopted yet; late, if the first of them came here after the end;
-            expired.
+        standing: open; used, by keys that are not adopted; expired.
         used_by: names of these keys, more than one if the token was used twice.
         used_by_keys: their fingerprints.
         invited_by: the name, or else the fingerprint, of the key that signed it.
@@ -124,17 +122,13 @@ class OpenInvitation:
 def open_invitations(client: FilesystemClient) -> list[OpenInvitation]:
     """The invitations of a filesystem that are in force."""
     granted = client.ask(ListKeys())
-    late = set(client.ask(ListLate())) if any(is_for_invitations(one.name) for one in granted) else set()
     found = []
     for one in granted:
         invitation = Invitation.decode(_bytes(one.name))
         if invitation is not None:
             uses = [other for other in granted if other.granted_by == one.fingerprint]
             used_by = [other.name for other in uses]
-            if any(other.grant in late and other.path == one.path for other in uses):
-                standing = "late"
-            else:
-                standing = "used" if used_by else "expired" if invitation.until < time.time() else "open"
+            standing = "used" if used_by else "expired" if invitation.until < time.time() else "open"
             by, machine = one.granted_by_name or one.granted_by, _text(invitation.machine)
             keys = [other.fingerprint for other in uses]
             until = invitation.until

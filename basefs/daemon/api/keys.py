@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from basefs.daemon.adoption import Adopter
 from basefs.daemon.api.messages import (
     LEAST_DIGITS,
-    AcceptInvited,
     ChangedGrant,
     GetRecovery,
     GrantedKey,
@@ -16,7 +14,6 @@ from basefs.daemon.api.messages import (
     Handlers,
     InviteKey,
     ListKeys,
-    ListLate,
     OtherKey,
     PublicKey,
     RecoverRootKey,
@@ -34,7 +31,7 @@ from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.invitations import READERS, is_invitation, late_newcomers
+from basefs.view.invitations import READERS, is_invitation
 from basefs.view.keyholder import GrantPlan
 from basefs.view.past import GrantRecord
 from basefs.view.permissions import Grant
@@ -53,8 +50,6 @@ class KeyServices:
             GrantKey: self.grant,
             RevokeKey: self.revoke,
             InviteKey: self.invite,
-            ListLate: self.late,
-            AcceptInvited: self.accept_invited,
             GetRecovery: self.recovery,
             RecoverRootKey: self.recover,
         }
@@ -102,17 +97,6 @@ class KeyServices:
 
         self._replica.commit(make)
         return to_text(path)
-
-    def late(self, request: ListLate) -> list[str]:
-        """See `ListLate`."""
-        found = self._replica.plan(lambda author: late_newcomers(author.past.grants(), author.past.arrived))
-        return [entry.hash.hex() for entry in found]
-
-    def accept_invited(self, request: AcceptInvited) -> str:
-        """See `AcceptInvited`."""
-        invite, key = (Fingerprint(bytes.fromhex(text)) for text in (request.invite, request.key))
-        adopted = Adopter(self._replica).accept(invite, key)
-        return adopted.name.decode("utf-8", "replace")
 
     def revoke(self, request: RevokeKey) -> RevokeOutcome:
         """See `RevokeKey`."""

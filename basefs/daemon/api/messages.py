@@ -45,8 +45,6 @@ class Request(Generic[_Answer]):
 
 #: Digits of a hash or a fingerprint that a user gives, at least.
 LEAST_DIGITS = 8
-#: Machines that ask to write in one list: in an open filesystem anybody can claim to be any number of them.
-MAX_PENDING = 100
 #: Metadata of a field whose own fields are in the same JSON object; left out where it is `None`.
 INLINE = {"inline": True}
 
@@ -128,8 +126,8 @@ class RevisionRow:
     Attributes:
         time, arrived: when it was signed, by the signer's clock, and when it came to this node.
         action: of the entry; `attributes` for a change of mode, owner or time, `accept` for a revert that ends a branch
-            that had lost, `rename` for a link whose file has lost the name that it had.
-        source: the path of the file that a link or rename names.
+            that had lost.
+        source: the path of the entry that a link names.
         key, fingerprint: of the key that signed it; the name if it is known.
         kind, size: what the path was after it: file, directory, symlink or absent; `None` if that is unknown, and for
             grants and revokes.
@@ -153,7 +151,7 @@ class RevisionRow:
 class ListRevisions(Request[list[RevisionRow]]):
     """The revisions of a path, and those of the names that its file had before, in the order of signing, last first.
 
-    `below`: the revisions of all paths below it as well, and of no earlier names.  `arrival`: in the order of arrival.
+    `below`: the revisions of all paths below it as well.  `arrival`: in the order of arrival.
     """
 
     command = "log"
@@ -196,12 +194,14 @@ class Version:
     """What was at a path at a moment.
 
     Attributes:
-        kind: file, directory or symlink.
-        mode, owner: octal digits, and names of user and group ("root:adm"); `None` if unknown, the owner also where it
-            is the mounting user.
+        kind: file, directory, symlink, fifo, character device or block device.
+        mode, owner: octal digits, and names of user and group ("root:adm"), the number of one without a name; `None` if
+            unknown, the owner also where it is the mounting user.
         size: bytes of a file, 0 for anything else.
         mtime: UNIX seconds.
         target: of a symbolic link.
+        device: major and minor number of a device ("8:1").
+        xattrs: extended attributes ("user.comment=greeting"); bytes that are no text show as escapes.
         content: the entry by which the content of a file is read.
         entry: the entry that the path ended with.
     """
@@ -212,6 +212,8 @@ class Version:
     size: int
     mtime: float
     target: str | None
+    device: str | None
+    xattrs: list[str]
     content: str | None
     entry: str
 
@@ -392,36 +394,6 @@ class ListKeys(Request[list[GrantedKey]]):
 
 
 @message
-class PendingKey:
-    """A machine that asks to write.
-
-    Attributes:
-        name: the name that the machine gives itself.
-        address: as Serf knows it.
-        public, fingerprint: the key that it asks for.
-        proved: whether the machine has proved that the key is its own; in an open filesystem nobody can.
-        asked: when this node saw it first, since its daemon was started.
-    """
-
-    name: str
-    address: str
-    public: str
-    fingerprint: str
-    proved: bool
-    asked: float
-
-
-@message
-class ListPending(Request[list[PendingKey]]):
-    """The machines that ask to write, at most `MAX_PENDING`, the first that asked first.
-
-    In a closed filesystem only those that have proved the key.
-    """
-
-    command = "pending"
-
-
-@message
 class ChangedGrant:
     """A grant that falls or that is gained."""
 
@@ -480,25 +452,6 @@ class InviteKey(Request[str]):
     path: str | None
     name: str
     public: str
-
-
-@message
-class ListLate(Request[list[str]]):
-    """The grants by which keys have joined with an invitation, and that came to this node after its end (hashes)."""
-
-    command = "late"
-
-
-@message
-class AcceptInvited(Request[str]):
-    """Adopt a key (fingerprint) that has joined with an invitation of this node (fingerprint); the answer is its name.
-
-    It may be the key of somebody else who has the token: so the caller has shown it to a person.
-    """
-
-    command = "accept-invited"
-    invite: str
-    key: str
 
 
 @message
@@ -601,14 +554,6 @@ class PendingWork:
 
     unpublished: int
     handlers: HandlerCounts | None
-
-
-@message
-class OtherView:
-    """A peer with the same log that shows something else at a path."""
-
-    path: str
-    peer: str
 
 
 @message
@@ -767,14 +712,12 @@ class BusiestKey:
 class RunningNode:
     """A running daemon: when it was started, whether the disk of its log is full, and the members of its cluster.
 
-    `members` is `None` for a single node.  `asks`: fingerprint of the key with which it asks to write, if it does.
-    `busiest`: `None` where nothing was written.
+    `members` is `None` for a single node.  `busiest`: `None` where nothing was written.
     """
 
     started: float
     disk_full: bool
     members: list[ClusterMember] | None
-    asks: str | None = None
     busiest: BusiestKey | None = None
 
 
@@ -794,16 +737,14 @@ class LostContent:
 class Status:
     """The summary, the newest entry, conflicts, this node's keys, and where they may write.
 
-    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
-    that show something else although their log is equal.  `lost_contents`: the incomplete ones, if
-    none of the members that answer has any of them.
+    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.
+    `lost_contents`: the incomplete ones, if none of the members that answer has any of them.
     """
 
     summary: Summary = field(metadata=INLINE)
     latest: LatestEntry | None
     limit_reached: str
     conflicts: int
-    differing: list[OtherView]
     fingerprints: list[str]
     may_write: list[str]
     lost_contents: list[LostContent] = field(default_factory=list)
@@ -977,6 +918,22 @@ class GetClocks(Request[list[NodeClock]]):
     """By how many seconds the clocks of the other nodes are ahead, as far as they answer within `timeout` seconds."""
 
     command = "clocks"
+    timeout: float
+
+
+@message
+class ComparedView:
+    """What another node shows: `same`, `differs`, or `unknown` if it did not answer or has another log now."""
+
+    name: str
+    view: str
+
+
+@message
+class CompareViews(Request[list[ComparedView]]):
+    """Whether the other nodes show the same, as far as they answer within `timeout` seconds."""
+
+    command = "compare_views"
     timeout: float
 
 

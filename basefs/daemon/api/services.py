@@ -21,6 +21,8 @@ from basefs.daemon.api.messages import (
     BusiestKey,
     CheckView,
     ClusterMember,
+    ComparedView,
+    CompareViews,
     ContentState,
     ForgetMember,
     GetClocks,
@@ -35,16 +37,13 @@ from basefs.daemon.api.messages import (
     ListLivePaths,
     ListMembers,
     ListNames,
-    ListPending,
     LivePath,
     LostContent,
     NameEntry,
     NetworkState,
     NodeClock,
-    OtherView,
     PartialContent,
     PeerLag,
-    PendingKey,
     PendingWork,
     Ping,
     Publish,
@@ -64,18 +63,16 @@ from basefs.daemon.api.messages import (
     encode,
 )
 from basefs.daemon.api.versions import VersionServices
-from basefs.daemon.asking import believed, pending_keys
 from basefs.daemon.busiest import WriteWatch
 from basefs.errors import BaseFSError, NotFound, NotPermitted, Unsupported, UsageError
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.staging.scratch import ScratchNames
+from basefs.fs.worktree.scratch import ScratchNames
 from basefs.gossip.members import TAG_KEY, Member, clones, display_names, join_host_port, namesakes
 from basefs.gossip.service import Gossip
-from basefs.log.hashes import Fingerprint
+from basefs.log.hashes import ZERO_HASH, Fingerprint
 from basefs.log.interface import AddResult
-from basefs.log.keys import fingerprint_of
 from basefs.path import parse, to_text
 from basefs.replica.replica import Replica
 from basefs.sync.net.peers import FRESH_SECONDS, Lag
@@ -151,7 +148,6 @@ class LogServices:
             latest=latest,
             limit_reached=self._replica.limit_reached(),
             conflicts=conflicts,
-            differing=[OtherView(to_text(one.path), one.peer) for one in self._replica.audit.differences],
             fingerprints=sorted(fingerprint.hex() for fingerprint in mine),
             may_write=sorted(
                 {
@@ -258,7 +254,7 @@ class NodeServices:
         self._rekey = rekey
         self._started = time.time()
         self._writes = WriteWatch(replica)
-        self._log = LogServices(replica, filesystem.working.scratch)
+        self._log = LogServices(replica, filesystem.scratch)
         self._handlers: Handlers = {
             Ping: lambda request: replica.wait(),
             Stop: lambda request: stop(),
@@ -283,10 +279,10 @@ class NodeServices:
             found = handler(request)
         elif isinstance(request, GetClocks):
             found = await self._clocks(request)
+        elif isinstance(request, CompareViews):
+            found = await self._compare_views(request)
         elif isinstance(request, ListMembers):
             found = list((await self._members(*self._cluster())).values())
-        elif isinstance(request, ListPending):
-            found = await self._pending_asks(*self._cluster())
         elif isinstance(request, ForgetMember):
             found = None
             await self._forget(request.name)
@@ -296,10 +292,8 @@ class NodeServices:
             found = await self._in_thread(self._status)
             members = None if self._network is None else list((await self._members(*self._network)).values())
             lost = await self._in_thread(self._log.awaited) if _all_lack_the_same(found, members or ()) else []
-            asked = "" if self._network is None else self._network[0].requested_key
-            asks = fingerprint_of(bytes.fromhex(asked)).hex() if asked else None
             busiest = await self._in_thread(self._busiest)
-            node = RunningNode(self._started, self._replica.room.is_short(), members, asks, busiest)
+            node = RunningNode(self._started, self._replica.room.is_short(), members, busiest)
             found = dataclasses.replace(found, node=node, lost_contents=lost)
         else:
             found = await self._in_thread(lambda: self._answer_from_log(request))
@@ -385,11 +379,6 @@ class NodeServices:
             members[member.name] = one
         return members
 
-    async def _pending_asks(self, gossip: Gossip, sync: SyncService) -> list[PendingKey]:
-        asks = await believed(gossip, sync, is_open=self._replica.is_open)
-        found: list[PendingKey] = await self._in_thread(lambda: pending_keys(self._replica, asks))
-        return found
-
     async def _forget(self, name: str) -> None:
         gossip, sync = self._cluster()
         members = await self._members(gossip, sync)
@@ -457,6 +446,18 @@ class NodeServices:
     async def _clocks(self, request: GetClocks) -> list[NodeClock]:
         readings = await self._cluster()[0].clocks(request.timeout)
         return [NodeClock(one.name, one.offset, one.doubt) for one in readings]
+
+    async def _compare_views(self, request: CompareViews) -> list[ComparedView]:
+        gossip, _ = self._cluster()
+        state, ours = await self._in_thread(self._replica.view_hash)
+        found = await gossip.view_hashes(state, request.timeout) if ours != ZERO_HASH else {}
+        names = display_names(gossip.ours())
+        compared = []
+        for peer in gossip.peers:
+            theirs = found.get(peer.name, ZERO_HASH)
+            view = "unknown" if theirs == ZERO_HASH else "same" if theirs == ours else "differs"
+            compared.append(ComparedView(names.get(peer.name, peer.name), view))
+        return compared
 
     def _cluster(self) -> tuple[Gossip, SyncService]:
         if self._network is None:

@@ -60,12 +60,12 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
     began = time.monotonic()
     if running and not how.lazy:
         client.refuse_stopped()
-    unpublished = _publish(client, how.timeout / 2) if running and not how.lazy else 0
+    unpublished = _publish(client, how.timeout / 2) if running and not how.lazy else 0 if running else 1
     facts = run_file.read()
     mount = None if facts is None or facts[1] is None else Mount(name, facts[1])
     users: list[MountUser] | None = None
     if mount is not None and mount in mounts() and is_own(home, mount):
-        users = _detach(mount, lazy=how.lazy or not running)
+        users = _detach(mount, lazy=how.lazy or is_dead(mount.point))
     elif running and mount is None:
         client.ask_daemon(Stop())
     elif not running:

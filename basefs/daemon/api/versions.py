@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from string import hexdigits
 
@@ -129,10 +130,7 @@ class VersionServices:
         return found
 
     def _version_before(self, entry: Entry, revisions: Mapping[str, Revision]) -> Version | None:
-        """The version that an entry builds on; for a link that of the file which it names."""
-        if entry.action is Action.LINK:
-            linked = self._replica.plan(lambda author: author.past.linked(entry))
-            return None if linked is None else self._revision(*linked)
+        """The version that an entry builds on."""
         # The parent of a first entry is the directory, which is another path.
         before = revisions.get(entry.parent.hex())
         return None if before is None else _version_after(before)
@@ -156,13 +154,17 @@ def _version_after(revision: Revision) -> Version | None:
     if entry.action is Action.WRITE:
         # Its directory is gone, or what it builds on has not arrived.
         mtime = entry.mtime / 10**9
-        return Version(Kind.FILE.value, None, None, entry.size, mtime, None, entry.hash.hex(), entry.hash.hex())
+        hash = entry.hash.hex()
+        return Version(Kind.FILE.value, None, None, entry.size, mtime, None, None, [], hash, hash)
     return None
 
 
 def version_of(state: State, entry: Entry) -> Version:
     """What is at a path that ended with an entry in a state."""
-    owner = None if state.owner is None else b":".join(state.owner).decode("utf-8", "backslashreplace")
+    owner = None
+    if state.owner is not None:
+        names = (state.owner.user, state.owner.uid), (state.owner.group, state.owner.gid)
+        owner = ":".join(_text(name) or str(number) for name, number in names)
     return Version(
         kind=state.kind.value,
         mode=f"{state.mode:04o}",
@@ -170,9 +172,15 @@ def version_of(state: State, entry: Entry) -> Version:
         size=state.size if state.kind is Kind.FILE else 0,
         mtime=state.mtime / 10**9,
         target=state.target.decode("utf-8", "surrogateescape") if state.kind is Kind.SYMLINK else None,
+        device=f"{os.major(state.rdev)}:{os.minor(state.rdev)}" if state.rdev else None,
+        xattrs=[f"{_text(name)}={_text(value)}" for name, value in state.xattrs],
         content=None if state.content is None else state.content.hex(),
         entry=entry.hash.hex(),
     )
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
 
 
 def _is_same(before: Version | None, after: Version | None) -> bool:
@@ -183,7 +191,8 @@ def _is_same(before: Version | None, after: Version | None) -> bool:
 
 
 def _look(version: Version) -> tuple[object, ...]:
-    return version.kind, version.mode, version.owner, version.mtime, version.target, version.content
+    attributes = version.mode, version.owner, version.mtime, version.device, tuple(version.xattrs)
+    return version.kind, version.target, version.content, attributes
 
 
 def path_changes(changed: Sequence[Difference]) -> list[PathVersions]:

@@ -7,7 +7,7 @@ path, since an entry's parent is on its own path or the one above (docs/formats.
 - all entries at the path and below it;
 - the entries of each directory above it, but not of what else these hold: their mkdir entries, which the path hangs on,
   and their grants and revokes, which say whose signatures count;
-- the same for the other names of hard links, since a file's content may be written under any of them.
+- the same for the paths that links in it name: there is what they show.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import BinaryIO
 from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
 from basefs.log.archive.records import ArchiveWriter, Header
 from basefs.log.blocks import BlockRole, distinct
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import Action, Entry, needs_of
 from basefs.log.hashes import BlockHash
 from basefs.log.missing import decoded_block
 from basefs.log.placement import ROOT_PATH_ID
@@ -134,11 +134,13 @@ def _select_paths(source: sqlite3.Connection, top: Sequence[bytes]) -> _Numbers:
     (most,) = source.execute("SELECT max(id) FROM paths").fetchone()
     chosen = _Numbers(most)
     path_id = _find(source, top)
-    _add_with_above(source, chosen, path_id)
-    for below in _below(source, path_id):
-        chosen.add(below)
-    while _follow_links(source, chosen):
-        pass
+    todo = [path_id, *_below(source, path_id)]
+    while todo:
+        path_id = todo.pop()
+        if chosen.add(path_id):
+            if path_id != ROOT_PATH_ID:
+                todo += source.execute("SELECT parent FROM paths WHERE id = ?", (path_id,)).fetchone()
+            todo += _named(source, path_id)
     return chosen
 
 
@@ -152,15 +154,6 @@ def _find(source: sqlite3.Connection, path: Sequence[bytes]) -> int:
     return path_id
 
 
-def _add_with_above(source: sqlite3.Connection, chosen: _Numbers, path: int) -> bool:
-    """Choose a path and those above it; returns whether the path itself is new."""
-    is_new = chosen.add(path)
-    while path != ROOT_PATH_ID:
-        (path,) = source.execute("SELECT parent FROM paths WHERE id = ?", (path,)).fetchone()
-        chosen.add(path)
-    return is_new
-
-
 def _below(source: sqlite3.Connection, path: int) -> Iterator[int]:
     query = (
         "WITH RECURSIVE below (id) AS (SELECT id FROM paths WHERE parent = ? "
@@ -169,12 +162,10 @@ def _below(source: sqlite3.Connection, path: int) -> Iterator[int]:
     return (id for (id,) in source.execute(query, (path,)))
 
 
-def _follow_links(source: sqlite3.Connection, chosen: _Numbers) -> bool:
-    """Choose the other ends of the links of which one end is chosen; returns whether there was any."""
-    grown = False
-    query = "SELECT e.path, l.path FROM links l JOIN entries e ON e.hash = l.entry WHERE l.path NOT NULL"
-    for ends in source.execute(query):
-        if (ends[0] in chosen) != (ends[1] in chosen):
-            for end in ends:
-                grown |= _add_with_above(source, chosen, end)
-    return grown
+def _named(source: sqlite3.Connection, path: int) -> list[int]:
+    """The paths of the entries that the links of a path name."""
+    # Without decoding the others, of which there are many more.
+    query = f"SELECT data FROM entries WHERE path = ? AND substr(data, 38, 1) = x'{Action.LINK:02x}'"
+    hashes = [needs_of(data)[1] for (data,) in source.execute(query, (path,))]
+    rows = (source.execute("SELECT path FROM entries WHERE hash = ?", (hash,)).fetchone() for hash in hashes)
+    return [row[0] for row in rows if row is not None]

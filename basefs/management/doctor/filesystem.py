@@ -14,6 +14,7 @@ from basefs.daemon.api.inspection import known_peers
 from basefs.daemon.api.logfile import LogFile
 from basefs.daemon.api.messages import (
     ClusterMember,
+    CompareViews,
     ContentPiece,
     GetClocks,
     GetNetwork,
@@ -31,6 +32,7 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home, NodeAddress, parse_address
 from basefs.daemon.keyfiles import default_keys, unused_key
 from basefs.daemon.lock import is_held
+from basefs.daemon.mounts import mounts
 from basefs.errors import BaseFSError, DaemonError, NotRunning, OtherVersion, StoreError, UsageError
 from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
@@ -104,13 +106,6 @@ class FilesystemExamination:
             rows = counted(status.summary.damaged, "damaged row")
             what = f"the log of {self._name} has {rows}, so it takes no writes"
             yield problem("log", what, f"basefs unmount {self._name}; basefs check --repair {self._name}")
-        for other in status.differing:
-            what = f"{printable(other.peer)} shows something else at {printable(other.path)} of {self._name}"
-            remedy = (
-                f"unmount and 'basefs check {self._name}' on both nodes; if both logs are intact, report a bug; if "
-                f"that node is gone: basefs members {self._name} --forget MEMBER"
-            )
-            yield problem("view", f"{what}, although the logs are equal", remedy)
         if status.limit_reached:
             what = f"{self._name} takes no contents of other nodes: {status.limit_reached} is reached"
             room = f"make room ('du -x {self._home.path}')" if status.limit_reached == "min_free" else "raise it"
@@ -144,18 +139,21 @@ class FilesystemExamination:
                 "keys", f"this node has no key, so {self._name} can only be read here", "basefs genkey, and mount again"
             )
         else:
-            asks = status.node is not None and status.node.asks is not None
-            what = f"no key of this node may write anywhere in {self._name}" + ("; it has asked to" if asks else "")
+            what = f"no key of this node may write anywhere in {self._name}"
             if not (status.summary.open or status.summary.member):
                 what = f"no key of this node is a member of {self._name}"
-            yield kind("keys", what, permission(self._home, self._name, status))
+            yield kind("keys", what, permission(self._home, self._name))
 
     def _stopped(self, bind: tuple[str, int]) -> Iterator[Diagnosis]:
         facts = RunFile(self._home, self._name).read()
         if facts is not None:
-            what = f"the daemon of {self._name}, process {facts[0]}, has died"
+            pid, point = facts
+            what = f"the daemon of {self._name}, process {pid}, has died"
+            if point is not None and any(mount.point == point for mount in mounts()):
+                what += f"; what is written on {point} is not published until there is another one"
+            where = "DIR" if point is None else printable(str(point))
             yield problem(
-                "daemon", what, f"basefs mount {self._name} DIR; {self._home.log_path(self._name)} may say why"
+                "daemon", what, f"basefs mount {self._name} {where}; {self._home.log_path(self._name)} may say why"
             )
         if not any(is_held(self._home.directory(name)) for name in self._home.names()):
             # Another filesystem of this node may use them, as it should.
@@ -171,6 +169,11 @@ class FilesystemExamination:
             yield from self._cluster(node.members, is_open=status.summary.open)
             # In Serf's wan profile a question takes up to 2 s to reach all.
             yield from _compare_clocks(self._client.ask_daemon(GetClocks(6.0)))
+            for other in self._client.ask_daemon(CompareViews(6.0)):
+                if other.view == "differs":
+                    what = f"{printable(other.name)} shows something else in {name}, although the logs are equal"
+                    remedy = f"unmount and 'basefs check {name}' on both; if both logs are intact, report a bug"
+                    yield problem("view", what, remedy)
 
     def _cluster(self, members: list[ClusterMember], *, is_open: bool) -> Iterator[Diagnosis]:
         name = self._name
@@ -254,7 +257,7 @@ class FilesystemExamination:
             identity=status.summary.identity,
             fingerprint="" if key is None else key.fingerprint.hex(),
             keys=granted,
-            permission=permission(self._home, self._name, status),
+            permission=permission(self._home, self._name),
         )
         # Those of keys that were revoked as well: which one it is tells more than that it is no member.
         trusted = None if status.summary.open else {one.public for one in granted}

@@ -227,6 +227,6 @@ def examine_mount(name: str, point: Path, daemon: int, patience: float = 5.0) ->
         what = f"{name} on {point} does not answer within {patience:g} s: its daemon {daemon} is stopped or hangs"
         return [problem("mount", what, f"kill -CONT {daemon}, or kill -KILL {daemon}")]
     if answer[0] is not None:
-        what = f"the daemon of {name} on {point} is dead: {answer[0].strerror}"
+        what = f"the mount of {name} on {point} is dead: {answer[0].strerror}"
         return [problem("mount", what, f"basefs mount {name} {point}, or basefs unmount {point}")]
     return []

@@ -33,7 +33,7 @@ _PAGE = 8 * MAX_BLOCKS
 
 
 class OrphanBuffer:
-    """Entries whose parent is not in the log yet, by parent, with the blocks that followed them on the line."""
+    """Entries that need one which is not in the log yet, by that, with the blocks that followed them on the line."""
 
     def __init__(self, max_bytes: int) -> None:
         self._room = max_bytes
@@ -46,13 +46,13 @@ class OrphanBuffer:
         """Whether there are any."""
         return bool(self._waiting)
 
-    def hold(self, entry: Entry, data: bytes) -> None:
-        """Keep an entry until its parent comes; drops it if there is no room."""
+    def hold(self, entry: Entry, needs: EntryHash, data: bytes) -> None:
+        """Keep an entry until one that it needs comes; drops it if there is no room."""
         if entry.encoded is not None:
             self._expect((entry.encoded.place,))
         if entry.hash not in self._hashes and self._take(data):
             self._hashes.add(entry.hash)
-            self._waiting.setdefault(entry.parent, []).append((entry, data))
+            self._waiting.setdefault(needs, []).append((entry, data))
 
     def _expect(self, places: Iterable[BlockPlace]) -> None:
         # Beyond that, blocks of orphans count as refused.
@@ -70,10 +70,10 @@ class OrphanBuffer:
             self._blocks[place.hash] = block
         return True
 
-    def release(self, parent: EntryHash) -> list[tuple[bytes, list[bytes]]]:
-        """The entries that waited for this parent, and their blocks; the entries are no longer kept."""
+    def release(self, needed: EntryHash) -> list[tuple[bytes, list[bytes]]]:
+        """The entries that waited for this one, and their blocks; the entries are no longer kept."""
         ready = []
-        for entry, data in self._waiting.pop(parent, []):
+        for entry, data in self._waiting.pop(needed, []):
             self._hashes.discard(entry.hash)
             self._room += len(data)
             encoded = entry.encoded
@@ -88,8 +88,8 @@ class OrphanBuffer:
         return fits
 
     def parents(self) -> list[EntryHash]:
-        """Missing parents that are not orphans themselves."""
-        return [parent for parent in self._waiting if parent not in self._hashes]
+        """Missing entries that orphans need and that are not orphans themselves."""
+        return [needed for needed in self._waiting if needed not in self._hashes]
 
 
 class BlockAnswers:
@@ -410,8 +410,9 @@ class Receiver:
                 entry = Entry.decode(data)
             except InvalidEntry:
                 continue  # counted as rejected
-            if entry.parent in missing:
-                self._orphans.hold(entry, data)
+            needs = next((hash for hash in entry.needs if hash in missing), None)
+            if needs is not None:
+                self._orphans.hold(entry, needs, data)
             else:
                 here.append(entry.hash)
         return here

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from basefs.log.blocks import LISTED, places
-from basefs.log.entries import encoded_of, parent_of
+from basefs.log.entries import encoded_of, needs_of
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.interface import LogState
 from basefs.path import Path
@@ -71,26 +71,29 @@ def size_of(state: LogState, data: bytes, most: int) -> int | None:
 
 
 def ordered(state: LogState, hashes: Sequence[EntryHash]) -> Iterator[bytes]:
-    """The entries with these hashes, as given, except that none comes before its parent.  Unknown ones are left out.
+    """The entries with these hashes, as given, except that none comes before what it needs.  Unknown ones are left out.
 
-    Yields `PAUSE` now and then while it looks up the parents.
+    Yields `PAUSE` now and then while it looks them up.
     """
-    parents: dict[EntryHash, EntryHash] = {}
+    needs: dict[EntryHash, tuple[EntryHash, ...]] = {}
     for count, hash in enumerate(hashes, 1):
         data = state.entry(hash)
         if data is not None:
-            parents[hash] = parent_of(data)
+            needs[hash] = needs_of(data)
         if count % ENTRIES_PER_SLICE == 0:
             yield PAUSE
     done: set[EntryHash] = set()
-    for hash in list(parents):
-        climb: list[EntryHash] = []
-        while hash in parents and hash not in done:
-            climb.append(hash)
+    for hash in list(needs):
+        climb = [hash]
+        while climb:
+            hash = climb[-1]
+            first = [] if hash in done else [need for need in needs[hash] if need in needs and need not in done]
+            climb += first
+            if first:
+                continue
+            climb.pop()
+            data = None if hash in done else state.entry(hash)
             done.add(hash)
-            hash = parents[hash]
-        for found in reversed(climb):
-            data = state.entry(found)
             if data is not None:
                 yield data
 

@@ -1,0 +1,151 @@
+"""The mount server's process: `python -m basefs.fs.server`, which the daemon starts."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from basefs.errors import BaseFSError, MountFailed
+from basefs.fs.channel import VERSION, DaemonLink, Hello
+from basefs.fs.disk import Disk
+from basefs.fs.jobs import Job, Result
+from basefs.fs.server.device import (
+    Device,
+    check_mountpoint,
+    check_options,
+    forbid_following,
+    forbid_writing,
+    mount,
+    unmount,
+)
+from basefs.fs.server.passthrough import Owners, Passthrough
+from basefs.fs.server.performer import Performer
+from basefs.fs.server.rights import Rights
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which one thread may keep the others from running.
+_SWITCH_SECONDS = 0.0005
+
+
+class Server:
+    """One mount, and the orders of a daemon about it."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        """Mount.  Raises `MountFailed`, `UsageError` or `OSError`."""
+        options = [option for option in arguments.options.split(",") if option]
+        read_only = arguments.read_only or "ro" in options
+        options = [option for option in options if option not in ("ro", "rw")]
+        self._mountpoint: Path = arguments.mountpoint
+        check_options(options)
+        check_mountpoint(self._mountpoint)
+        self._rights = Rights()
+        self._link = DaemonLink(arguments.socket, self)
+        self._tree = Passthrough(
+            Disk(arguments.tree, cached=True),
+            self._rights,
+            Owners(arguments.uid, arguments.gid, keeps=arguments.keep_owners),
+            self._link.changed,
+            self._link.attribute,
+            read_only=read_only,
+            unlisted=frozenset(map(os.fsencode, arguments.hide)),
+        )
+        self._device: Device = mount(self._mountpoint, arguments.name, options)
+        self._performer = Performer(
+            self._tree, self._device, self._mountpoint, self._link.changed_after, events=not arguments.no_events
+        )
+        try:
+            if "nosymfollow" in options:
+                # Before the first request is answered, so that no link is followed.
+                forbid_following(self._mountpoint)
+        except MountFailed:
+            unmount(self._mountpoint, lazy=True)
+            raise
+        if read_only:
+            forbid_writing(self._mountpoint)
+
+    def serve(self) -> None:
+        """Serve until the mount has ended."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self.stop())
+        self._device.serve(self._performer.operations(), self._on_ready)
+        self._link.close()
+
+    def _on_ready(self) -> None:
+        self._performer.start()
+        self._link.start()
+        print("ready", flush=True)  # noqa: T201
+
+    def hello(self, seen: int) -> Hello:
+        """The first line to a daemon."""
+        writing = tuple(self._tree.nodes.open_for_writing())
+        return Hello(VERSION, os.getpid(), os.fsencode(self._mountpoint), seen, writing)
+
+    def rights(self, rights: Mapping[bytes, int]) -> None:
+        """Where this node may write from now on."""
+        with self._tree.turn:
+            self._rights.replace(rights)
+
+    def perform(self, jobs: Sequence[Job], seen: int, answer: Callable[[Sequence[Result]], None]) -> None:
+        """Do jobs."""
+        self._performer.perform(jobs, seen, answer)
+
+    def forget(self, paths: Sequence[bytes]) -> None:
+        """Have the kernel look up these paths again."""
+        self._performer.forget(paths)
+
+    def room(self, has: bool) -> None:
+        """Whether there is room for more on the disk."""
+        self._tree.room = has
+
+    def stop(self) -> None:
+        """Unmount, also while the mount is in use, and end."""
+        threading.Thread(target=self._unmount, daemon=True).start()
+
+    def _unmount(self) -> None:
+        try:
+            unmount(self._mountpoint, lazy=False)
+        except MountFailed:
+            with contextlib.suppress(MountFailed):
+                unmount(self._mountpoint, lazy=True)
+            # Whoever has files open there keeps the mount alive, and this process need not wait.
+            self._link.close()
+            os._exit(0)
+
+
+def main() -> None:
+    """Mount, say so on stdout, and serve."""
+    parser = argparse.ArgumentParser(prog="basefs.fs.server", description=__doc__)
+    parser.add_argument("--tree", type=Path, required=True, help="directory that holds tree and incoming")
+    parser.add_argument("--socket", type=Path, required=True, help="where a daemon connects")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--mountpoint", type=Path, required=True)
+    parser.add_argument("--options", default="", help="FUSE's mount options")
+    parser.add_argument("--uid", type=int, default=os.geteuid(), help="owner of everything unless owners are kept")
+    parser.add_argument("--gid", type=int, default=os.getegid())
+    parser.add_argument("--hide", action="append", default=[], help="a name at the top that is not listed")
+    for name in ("--keep-owners", "--read-only", "--no-events"):
+        parser.add_argument(name, action="store_true")
+    arguments = parser.parse_args()
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s mount: %(message)s", level=logging.INFO)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        server = Server(arguments)
+    except (BaseFSError, OSError) as error:
+        print(f"failed: {error}", flush=True)  # noqa: T201
+        sys.exit(1)
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()

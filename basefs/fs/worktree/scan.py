@@ -1,0 +1,222 @@
+"""The scan: what differs between disk and index, found by a look at every name."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator
+
+from basefs.errors import BaseFSError
+from basefs.fs.disk import Disk, Found
+from basefs.fs.worktree.compare import kind_of
+from basefs.fs.worktree.index import Index, Row, below, shown, tips_of, to_path
+from basefs.fs.worktree.machine import Machine
+from basefs.fs.worktree.pending import Pending
+from basefs.fs.worktree.publisher import Publisher
+from basefs.fs.worktree.scratch import ScratchNames
+from basefs.log.content import Content, FileContent
+from basefs.log.hashes import EntryHash
+from basefs.log.treerows import TreeRows
+from basefs.replica.replica import Replica
+from basefs.view.states import Kind
+
+log = logging.getLogger(__name__)
+
+
+def differences(
+    replica: Replica, disk: Disk, scratch: ScratchNames
+) -> Iterator[tuple[bytes, Row | None, Found | None]]:
+    """The paths at which the disk is not as the index says, or something was being brought, and both.
+
+    Directories come before what is in them.
+    """
+    todo = [b"/"]
+    top = replica.rows(lambda rows: rows.get(b"/"))
+    row, found = None if top is None else Row.decode(top), disk.look(b"/")
+    if row is None or row.coming is not None or not row.is_at(found):
+        yield b"/", row, found
+    while todo:
+        path = todo.pop()
+        names = dict(replica.rows(lambda rows: rows.directory(path)))  # noqa: B023
+        for name, now in list(_entries(disk, path)):
+            data = names.pop(name, None)
+            if data is None and scratch.is_scratch((name,)):
+                continue
+            row = None if data is None else Row.decode(data)
+            if stat.S_ISDIR(now.mode):
+                todo.append(below(path, name))
+            if row is None or row.coming is not None or not row.is_at(now):
+                yield below(path, name), row, now
+        for name, data in names.items():
+            row = Row.decode(data)
+            if row.found is not None or row.coming is not None:
+                yield from _gone(replica, below(path, name), row)
+
+
+def _gone(replica: Replica, path: bytes, row: Row) -> Iterator[tuple[bytes, Row, None]]:
+    yield path, row, None
+    if row.kind is Kind.DIRECTORY:
+        for name, data in replica.rows(lambda rows: rows.directory(path)):
+            yield from _gone(replica, below(path, name), Row.decode(data))
+
+
+def _entries(disk: Disk, path: bytes) -> Iterator[tuple[bytes, Found]]:
+    """The names in a directory and what they are."""
+    try:
+        descriptor = disk.directory(path)
+        names = os.listdir(descriptor)
+    except OSError:
+        return
+    for name in map(os.fsencode, names):
+        try:
+            yield name, disk.look_at(descriptor, name)
+        except OSError:
+            # It went this moment.
+            continue
+
+
+class Scanner:
+    """Finds what was changed while nobody looked, and what a killed process has left half done."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        disk: Disk,
+        index: Index,
+        scratch: ScratchNames,
+        pending: Pending,
+        publisher: Publisher,
+        machine: Machine,
+    ) -> None:
+        self._replica, self._disk, self._index, self._scratch = replica, disk, index, scratch
+        self._pending, self._publisher, self._machine = pending, publisher, machine
+
+    def scan(self) -> int:
+        """Compare all names; returns how many differ."""
+        after_cut = self._had_power_cut()
+        count = 0
+        for path, row, found in differences(self._replica, self._disk, self._scratch):
+            count += 1
+            if row is not None and row.coming is not None:
+                row = self._recover(path, row, found)
+                if row is None or row.is_untouched(found):
+                    continue
+            if after_cut and self._is_torn(path, row, found):
+                continue
+            self._publisher.mark(path)
+        self._index.save()
+        return count
+
+    def _had_power_cut(self) -> bool:
+        """Whether the machine has started anew since this was last asked, and may have lost what was written before."""
+        boot = self._machine.boot()
+        before = self._replica.rows(lambda rows: rows.fact("boot"))
+        if before == boot:
+            return False
+
+        def note(rows: TreeRows) -> None:
+            rows.set_fact("boot", boot)
+
+        self._replica.keep_rows(note)
+        return before is not None
+
+    # -- after a kill -------------------------------------------------------------------------------------------------
+
+    def _recover(self, path: bytes, row: Row, found: Found | None) -> Row | None:
+        """The row of a path to which something was being brought: it has come, or the disk is as before, or neither.
+
+        In any case the receiver looks at it again, also where this process is killed before it does: what was being
+        brought stays noted.
+        """
+        self._pending.add([path])
+        coming, row = row.coming, row._replace(coming=None)
+        if row.is_at(found):
+            return row
+        if found is None:
+            # It was removed for what comes; if somebody here has removed it, that is not told from it.
+            self._index.put(path, Row(coming=coming))
+            return None
+        assert coming is not None
+        brought = self._brought(path, row, found, coming)
+        if brought is None:
+            return row
+        self._index.put(path, brought._replace(coming=coming))
+        return brought
+
+    def _brought(self, path: bytes, row: Row, found: Found, coming: tuple[EntryHash, ...]) -> Row | None:
+        """The row of what is there, if it is what was brought, or what was there before with other attributes."""
+        stamp = time.time_ns()
+        if kind_of(found) is Kind.FILE:
+            return self._brought_file(path, row, found, coming, stamp)
+        outcome = self._replica.outcomes([to_path(path)])[to_path(path)]
+        if outcome is not None and tips_of(outcome) == coming and outcome.state.kind is kind_of(found):
+            state = shown(outcome)
+            if state.kind is Kind.DIRECTORY or state.target == self._target(path, found):
+                # Its attributes may be missing.
+                return Row(state._replace(mode=-1), coming, outcome.directories, found=found, stamp=stamp)
+        return None
+
+    def _brought_file(
+        self, path: bytes, row: Row, found: Found, coming: tuple[EntryHash, ...], stamp: int
+    ) -> Row | None:
+        try:
+            content = FileContent(self._disk.open(path, os.O_RDONLY | os.O_NONBLOCK), found.size)
+        except OSError:
+            return None
+        try:
+            digest = content.key
+            if row.kind is Kind.FILE and digest == row.digest:
+                return row._replace(found=found, stamp=stamp)
+            for tip in coming[:1]:
+                write = self._replica.write_at(tip)
+                if write is not None and self._is_same(content, write):
+                    state = row.state._replace(kind=Kind.FILE, mode=-1, content=write, size=found.size)
+                    return Row(state, coming, (), digest, found, stamp)
+        except BaseFSError as error:
+            log.info("%s cannot be compared: %s", os.fsdecode(path), error)
+        finally:
+            content.close()
+        return None
+
+    def _is_same(self, content: Content, write: EntryHash) -> bool:
+        other = self._replica.open_write(write)
+        try:
+            return content.size == other.size and all(
+                one == two for one, two in zip(content.pieces(), other.pieces(), strict=True)
+            )
+        finally:
+            other.close()
+
+    def _target(self, path: bytes, found: Found) -> bytes:
+        if not stat.S_ISLNK(found.mode):
+            return b""
+        directory, name = self._disk.parent(path)
+        return os.readlink(name, dir_fd=directory)
+
+    # -- after a power cut --------------------------------------------------------------------------------------------
+
+    def _is_torn(self, path: bytes, row: Row | None, found: Found | None) -> bool:
+        """Whether a power cut has taken what was on the disk: it is gone, older than its row, or empty.
+
+        What was published comes back from the log, which is synced; the disk is not.
+        """
+        name = os.fsdecode(path)
+        if row is None or row.kind is Kind.ABSENT:
+            if found is None or not stat.S_ISREG(found.mode) or found.size:
+                return False
+            log.warning("%s is empty after a power cut: it is published once it is changed", name)
+            return True
+        if found is not None:
+            was = row.found
+            if row.kind is not Kind.FILE or not stat.S_ISREG(found.mode) or was is None:
+                return False
+            if found.ctime > was.ctime and (found.size or not was.size):
+                return False
+        log.warning("%s comes back from the log: a power cut has taken what was written", name)
+        # What is there is nobody's work: the receiver replaces it.
+        nothing = row._replace(tips=(), state=row.state._replace(content=None), digest=b"", found=found, coming=row.tips)
+        self._index.put(path, Row(coming=row.tips) if found is None else nothing)
+        self._pending.add([path])
+        return True
