@@ -160,7 +160,7 @@ class Checks:
         oracle = oracle_of(cast(Any, first))
         if shown_by(first.replica) != oracle.tree():
             found.append(f"{first.host} shows something else than the rules say")
-        if first.replica.members() != oracle.members().keys():
+        if first.replica.members() != oracle.members():
             found.append(f"{first.host} has other members than the rules say")
         return found + self._forged(first, written)
 
