@@ -85,6 +85,7 @@ class Network:
             on_members=lambda peers: self._propagation.on_members(peers),
             on_overflow=lambda: self._propagation.announce(),
             met_at=lambda address: self.sync.met_at(address),
+            view_hash=lambda state: replica.view_hash(state)[1],
         )
         shared = SessionContext(room=replica.room)
         self._keys: GossipKeys | None = None
@@ -149,7 +150,6 @@ class Network:
             departure.push_async_callback(self.gossip.stop)
             lasting = [
                 repeat("look for contents that stopped", self._propagation.look_again, config.WATCH_SECONDS),
-                repeat("hash the tree", self._propagation.audit, config.WATCH_SECONDS),
                 self._watch_address(),
             ]
             if self._keys is not None:

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ from basefs.gossip.members import (
     PeerFilter,
     clones,
     display_names,
-    join_host_port,
     namesakes,
     split_host_port,
 )
@@ -101,10 +100,12 @@ class Gossip:
         on_members: Callable[[list[Peer]], None],
         on_overflow: Callable[[], None] | None = None,
         met_at: Callable[[tuple[str, int]], float | None] = lambda address: time.time(),
-        clock: Callable[[], float] = time.monotonic,
+        view_hash: Callable[[bytes], bytes] = lambda state: b"",
     ) -> None:
         """`met_at`: when a node of this filesystem has answered last at a sync address (UNIX seconds), `None` if none
         has: no others are remembered, since a member may name any address as its own.  Call `met` after each answer.
+
+        `view_hash`: the answer to `view_hashes` of others, found in a thread of its own.
         """
         self.config = dataclasses.replace(config, tags={**config.tags, TAG_FS: fsid.hex()})
         self.counters = Counters()
@@ -113,6 +114,10 @@ class Gossip:
         self.event_name = "b" + fsid.hex()[:8]
         #: The name of the query for the time of all nodes, which is answered by those of this filesystem only.
         self.clock_query = "c" + fsid.hex()[:8]
+        #: The name of the query for the hashes of what other nodes show, and those that wait for an answer.
+        self.view_query = "v" + fsid.hex()[:8]
+        self._view_hash = view_hash
+        self._view_questions: asyncio.Queue[Body] = asyncio.Queue(8)
         #: The name of the query about peers that are missed.
         self.peers_query = "p" + fsid.hex()[:8]
         #: Events in Serf's own queue, as last seen.
@@ -124,10 +129,10 @@ class Gossip:
         self._on_members = on_members
         self._on_overflow = on_overflow
         self._met_at = met_at
-        self._clock = clock
+        self._clock = time.monotonic
         self._filter = PeerFilter(fsid)
         self._book = PeerBook(config.peers_path or rundir.parent / PEERS_FILE)
-        self._pacer = Pacer(config.profile, clock())
+        self._pacer = Pacer(config.profile, self._clock())
         self._outbox = Outbox()
         self._queued = asyncio.Event()
         self._members_changed = asyncio.Event()
@@ -135,11 +140,11 @@ class Gossip:
         self._looked = asyncio.Event()
         self._members: list[Member] = []
         self._peers: list[Peer] | None = None
-        self._supervisor = Supervisor(self.config, rundir, self._serve, clock)
+        self._supervisor = Supervisor(self.config, rundir, self._serve, self._clock)
         self._joiner = Joiner(
             lambda: self.candidates, self._alive_addresses, self._supervisor.dial, self._members_changed.set
         )
-        self._last_sent = clock() - POLL_LINGER
+        self._last_sent = self._clock() - POLL_LINGER
         #: What several members share, a name or a key -> since when, and whether that was logged.
         self._shared: dict[str, tuple[float, bool]] = {}
         #: Former agents of this node -> how often the others were told that it leaves, and when last.
@@ -207,11 +212,6 @@ class Gossip:
     def expected(self) -> list[Peer]:
         """The peers among `members`: those of whom Serf has not heard since its start, and those that left, too."""
         return self._filter.peers(self.members(), self.config.agent_name)
-
-    @property
-    def sync_addresses(self) -> set[str]:
-        """Where the members answer the sync protocol, "ip:port": all that have not left, without this node."""
-        return {join_host_port(*peer.sync_address) for peer in self.expected if not peer.leaves}
 
     def is_ours(self, member: Member) -> bool:
         """Whether a member is one of this filesystem."""
@@ -328,27 +328,37 @@ class Gossip:
         """The clocks of all other nodes that answer within `timeout` seconds.  Raises AgentError."""
         readings: dict[str, ClockReading] = {}
         called = display_names(self.ours())
+        asked = time.time()
+        async for name, payload in self._answers(self.clock_query, b"", timeout):
+            with contextlib.suppress(RemoteProtocolError):
+                readings[name] = decode_reading(called.get(name, name), payload, asked, time.time())
+        return sorted(readings.values(), key=lambda reading: reading.name)
+
+    async def view_hashes(self, state: bytes, timeout: float) -> dict[str, bytes]:
+        """What the other nodes answer that have a log in this state, within so many seconds, by the names of agents.
+
+        Answers are not signed.  Raises AgentError.
+        """
+        return {name: payload async for name, payload in self._answers(self.view_query, state, timeout)}
+
+    async def _answers(self, query: str, payload: bytes, timeout: float) -> AsyncIterator[tuple[str, bytes]]:
+        """The answers of other nodes to a query, and the names of their agents, until all have answered."""
         missing = {peer.name for peer in self.peers if peer.status == "alive"}
         if not missing:
-            return []
+            return
         async with await self._supervisor.dial() as client:
-            asked = time.time()
-            stream = await client.query(self.clock_query, timeout=timeout)
-            async for record in stream:
+            async for record in await client.query(query, payload, timeout=timeout):
                 name = str(record.get("From"))
                 if record.get("Type") == "response" and name != self.config.agent_name:
-                    with contextlib.suppress(RemoteProtocolError):
-                        readings[name] = decode_reading(
-                            called.get(name, name), record.get("Payload") or b"", asked, time.time()
-                        )
+                    yield name, record.get("Payload") or b""
                     missing.discard(name)
                 if not missing:
                     break
-        return sorted(readings.values(), key=lambda reading: reading.name)
 
     async def _serve(self, client: Client) -> str:
         """Serve one connection until it breaks; returns or raises why."""
-        types = ["user:" + self.event_name, "query:" + self.clock_query, "query:" + self.peers_query]
+        queries = (self.clock_query, self.peers_query, self.view_query)
+        types = ["user:" + self.event_name, *("query:" + name for name in queries)]
         types += ["member-" + what for what in ("join", "leave", "failed", "update", "reap")]
         stream = await client.subscribe(",".join(types))
         self._members_changed.set()
@@ -360,6 +370,7 @@ class Gossip:
                     self._watch_members(client),
                     self._send_queued(client),
                     self._watch_depth(client),
+                    self._answer_views(client),
                     self._ask_for_missed(),
                     self._joiner.run(),
                 )
@@ -383,6 +394,10 @@ class Gossip:
 
     async def _answer(self, client: Client, record: Body) -> None:
         payload = encode_time(time.time())
+        if record.get("Name") == self.view_query:
+            with contextlib.suppress(asyncio.QueueFull):
+                self._view_questions.put_nowait(record)
+            return
         if record.get("Name") == self.peers_query:
             try:
                 claims = decode_claims(record.get("Payload") or b"")
@@ -392,10 +407,21 @@ class Gossip:
                 return
             payload = encode_claims(self._book.news_for(claims))
             self._learn(claims)
+        if payload:
+            await self._respond(client, record, payload)
+
+    async def _answer_views(self, client: Client) -> str:
+        """Answer one question after the other: a tree takes seconds to hash."""
+        while True:
+            record = await self._view_questions.get()
+            await self._respond(
+                client, record, await asyncio.to_thread(self._view_hash, bytes(record.get("Payload") or b""))
+            )
+
+    async def _respond(self, client: Client, record: Body, payload: bytes) -> None:
         # Who asked may have given up by now; then the agent refuses the answer.
         with contextlib.suppress(AgentError):
-            if payload:
-                await client.respond(record["ID"], payload)
+            await client.respond(record["ID"], payload)
 
     def _learn(self, claims: list[Claim]) -> None:
         self._book.learn(claims, {member.name for member in self._members if member.status == "alive"}, time.time())

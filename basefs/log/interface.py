@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.path import Path
 
 
@@ -83,47 +83,6 @@ class AddResult:
     unsupported: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ShownDirectory:
-    """What a node shows at a directory, as hashes; all zero or empty where it shows none.
-
-    Attributes:
-        value: hash of the directory and all that is in it.
-        own: hash of the directory alone.
-        packed: length, name and value of each name in it, in order.
-    """
-
-    value: bytes = ZERO_HASH
-    own: bytes = ZERO_HASH
-    packed: bytes = b""
-
-    def names(self) -> dict[bytes, bytes]:
-        """The value of each name, in order."""
-        found: dict[bytes, bytes] = {}
-        at = 0
-        while at < len(self.packed):
-            end = at + 1 + self.packed[at]
-            found[self.packed[at + 1 : end]] = self.packed[end : end + HASH_SIZE]
-            at = end + HASH_SIZE
-        return found
-
-
-class Audit(Protocol):
-    """The hashes of what this node shows, and the peers that show something else (docs/sync-protocol.md, section 6)."""
-
-    def begin(self, peer: str) -> bytes | None:
-        """The root hash of the log that was hashed; `None` if there is nothing to compare with this peer."""
-
-    def shown(self, root: bytes, path: Path) -> ShownDirectory | None:
-        """What a path showed when the log had this root hash; `None` if that log is not hashed."""
-
-    def wanted(self, root: bytes) -> None:
-        """A peer has hashed this log."""
-
-    def compared(self, root: bytes, peer: str, path: Path | None) -> None:
-        """With this log a peer shows the same (`None`), or something else at a path."""
-
-
 class LogState(Protocol):
     """A log with its Merkle tree.
 
@@ -131,10 +90,6 @@ class LogState(Protocol):
     the root hash stands for all.  Methods are short and lock themselves; between two calls the log may have grown,
     nothing is ever removed.
     """
-
-    @property
-    def audit(self) -> Audit | None:
-        """The hashes of what is shown; `None` where nothing is."""
 
     @property
     def identity(self) -> bytes:

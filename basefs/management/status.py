@@ -110,8 +110,6 @@ def _state(look: Look[Status]) -> str:
         text += "; no room: its disk is full, and what does not fit waits until there is room"
     if status.summary.damaged:
         text += f"; read-only, because the log is damaged: 'basefs check {name}'"
-    for other in status.differing[:1]:
-        text += f"; {printable(other.peer)} shows something else at {printable(other.path)}: 'basefs doctor {name}'"
     return text
 
 

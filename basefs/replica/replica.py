@@ -60,8 +60,8 @@ from basefs.log.snapshots import SnapshotReader
 from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.replica.applied import Applied
-from basefs.replica.audit import ViewAudit
 from basefs.replica.feed import CommitFeed
+from basefs.replica.viewhash import ViewHash
 from basefs.view.author import Author
 from basefs.view.changes import Change, removed_contents
 from basefs.view.draft import Draft
@@ -103,7 +103,6 @@ class Replica:
     Attributes:
         keys: the private keys of this node.
         directory: where log and cache are.
-        audit: hashes of what the view shows, and the peers that show something else.
         room: whether its disk takes more.
     """
 
@@ -157,7 +156,7 @@ class Replica:
         #: monotonic seconds.
         self._reviewed = 0, 0
         self._next_review = 0.0
-        self.audit = ViewAudit(self._audited, self._peek, self._knows_needs)
+        self._view_hash = ViewHash(self._shown_state, self._peek)
         try:
             with self._lock:
                 if self._store.entry_count():
@@ -550,8 +549,10 @@ class Replica:
         """Whether a content should come at once, by a quick look at its key; `review_needs` looks again."""
         return self._live is None or self._quick_look.is_needed(self._store, self._live.tree, write)
 
-    def _audited(self) -> bytes:
-        """The root hash, or where contents are missing another one: what is shown follows from it."""
+    def _shown_state(self) -> bytes:
+        """The root hash, or where contents are missing another one: what is shown follows from it, if it is known."""
+        if not self._knows_needs():
+            return ZERO_HASH
         with self._lock:
             # Both of one commit: of two, it would say that contents are shown which are not.
             root, lacks = self._store.committed.root, self._store.committed.lacks
@@ -914,6 +915,13 @@ class Replica:
         """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
         with self._lock:
             return [*self._view.tree.check(), *self._view.stats.check()]
+
+    def view_hash(self, wanted: bytes | None = None) -> tuple[bytes, bytes]:
+        """A hash of the log, and one of all that it shows: `ZERO_HASH` where the former is not the one that is wanted.
+
+        The latter is also `ZERO_HASH` while the log changes, or while it is not known which contents are needed.
+        """
+        return self._view_hash.of(wanted)
 
     @property
     def damaged(self) -> int:

@@ -337,9 +337,3 @@ class Propagation:
         # The time t of the paper, section 3.2.2.
         if await asyncio.to_thread(self._replica.look_again, 5.0):
             self._pull(None, "a content that stopped", jitter=0.0)
-
-    async def audit(self) -> None:
-        """Call now and then: what is shown here is hashed, so that sessions can compare it."""
-        self._replica.audit.keep(self._gossip.sync_addresses)
-        if self._replica.audit.is_due(self._loop.time()):
-            await asyncio.to_thread(self._replica.audit.update)

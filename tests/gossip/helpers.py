@@ -74,6 +74,7 @@ class Node:
         fsid: bytes = FSID,
         on_event: Callable[[GossipEvent], None] | None = None,
         met_at: Callable[[tuple[str, int]], float | None] = lambda address: time.time(),
+        view_hash: Callable[[bytes], bytes] = lambda state: b"",
         **changes: Any,
     ) -> None:
         self.events: list[GossipEvent] = []
@@ -87,6 +88,7 @@ class Node:
             on_members=self._on_members,
             on_overflow=self._on_overflow,
             met_at=met_at,
+            view_hash=view_hash,
         )
 
     @property

@@ -341,6 +341,20 @@ def test_the_clocks_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run(main())
 
 
+def test_the_hashes_of_what_the_others_show(tmp_path: Path) -> None:
+    async def main() -> None:
+        a = Node(tmp_path, "a")
+        b = Node(tmp_path, "b", join=(a.address,), view_hash=lambda state: b"b shows " + state)
+        stranger = Node(tmp_path, "s", OTHER_FSID, join=(a.address,), view_hash=lambda state: b"else")
+        async with nodes(a, b, stranger):
+            await until(lambda: a.sees("b") and b.sees("a") and len(a.gossip.members()) == 3)
+            name = b.gossip.config.agent_name
+            for state in (b"x" * 28, b"y" * 28):
+                assert await a.gossip.view_hashes(state, DEADLINE) == {name: b"b shows " + state}
+
+    run(main())
+
+
 def test_nobody_else_to_ask_for_the_time(tmp_path: Path) -> None:
     async def main() -> None:
         a = Node(tmp_path, "a")

@@ -13,9 +13,9 @@ from basefs.daemon.api.client import Failure, Look
 from basefs.daemon.api.joining import Invited, OpenInvitation
 from basefs.daemon.api.messages import (
     ClusterMember,
+    ComparedView,
     HandlerCounts,
     LostContent,
-    OtherView,
     PartialContent,
     PeerLag,
     RunningNode,
@@ -78,7 +78,7 @@ ENCODED = [
     WatchItem("t", WatchedChange("modify", "/f", "file", 1.0, "00", "alice", "00")),
     Look("conf", "/mnt", failure=Failure("it is damaged")),
     RunningNode(1.0, False, []),
-    OtherView("/f", "10.0.0.1:18375"),
+    [ComparedView("beta", "same")],
     Invited("basefs1-", "00", "/", "gamma", 1),
     [OpenInvitation("/", "gamma", "00", 1, "open", ["gamma"], ["00"], "alpha")],
     {

@@ -276,6 +276,7 @@ MOUNTED = [
     ("run conf -s --handler /nginx/**", 2, "is a glob without a command: write '/nginx/**=CMD'"),
     ("run conf -s --handler /nginx/", 2, "is a glob without a command: write '/nginx/=CMD'"),
     ("bootstrap etc -f", 1, "etc is running"),
+    ("check etc --repair --peers", 2, "--repair and --peers do not go together: give one of them"),
     ("check etc --repair", 1, "etc is running already: 'basefs unmount etc' stops it"),
     ("unmount mnt/nginx", 1, "no BaseFS filesystem is mounted on mnt/nginx: 'basefs list' lists the mounts"),
     ("status mnt/nginx", 2, "this command takes a whole filesystem, not a path: write etc"),

@@ -221,11 +221,6 @@ class SimulatedGossip:
         self._bus.on_change()
         await asyncio.sleep(self._rng.uniform(0.1, 1.0))
 
-    @property
-    def sync_addresses(self) -> set[str]:
-        """As `Gossip.sync_addresses`."""
-        return {join_host_port(*peer.sync_address) for peer in self.peers}
-
     def send(self, payloads: Sequence[bytes]) -> None:
         """As `Gossip.send`."""
         self._sender.send(payloads, self._on_overflow)

@@ -533,7 +533,6 @@ class Node:
             # As the daemon: what does not fit the disk costs one step (`basefs/daemon/lasting.py`).
             with contextlib.suppress(NoSpace):
                 await propagation.look_again()
-            await propagation.audit()
 
     async def _keep_durable(self, process: Process, replica: Replica) -> None:
         while True:

@@ -64,8 +64,6 @@ class MemoryLog:
         self._completed: list[EntryHash] = []
         self._subscribers: list[Callable[[Applied], None]] = []
 
-    audit = None
-
     def __len__(self) -> int:
         """Number of entries."""
         return len(self._entries)

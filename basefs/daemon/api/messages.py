@@ -563,14 +563,6 @@ class PendingWork:
 
 
 @message
-class OtherView:
-    """A peer with the same log that shows something else at a path."""
-
-    path: str
-    peer: str
-
-
-@message
 class Summary:
     """Identity, Merkle hash and sizes.
 
@@ -736,16 +728,14 @@ class LostContent:
 class Status:
     """The summary, the newest entry, conflicts, this node's keys, and where they may write.
 
-    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.  `differing`: peers
-    that show something else although their log is equal.  `lost_contents`: the incomplete ones, if
-    none of the members that answer has any of them.
+    `limit_reached`: the setting because of which the contents of other nodes wait, '' if they come.
+    `lost_contents`: the incomplete ones, if none of the members that answer has any of them.
     """
 
     summary: Summary = field(metadata=INLINE)
     latest: LatestEntry | None
     limit_reached: str
     conflicts: int
-    differing: list[OtherView]
     fingerprints: list[str]
     may_write: list[str]
     lost_contents: list[LostContent] = field(default_factory=list)
@@ -919,6 +909,22 @@ class GetClocks(Request[list[NodeClock]]):
     """By how many seconds the clocks of the other nodes are ahead, as far as they answer within `timeout` seconds."""
 
     command = "clocks"
+    timeout: float
+
+
+@message
+class ComparedView:
+    """What another node shows: `same`, `differs`, or `unknown` if it did not answer or has another log now."""
+
+    name: str
+    view: str
+
+
+@message
+class CompareViews(Request[list[ComparedView]]):
+    """Whether the other nodes show the same, as far as they answer within `timeout` seconds."""
+
+    command = "compare_views"
     timeout: float
 
 

@@ -20,6 +20,8 @@ from basefs.daemon.api.messages import (
     AddToLog,
     CheckView,
     ClusterMember,
+    ComparedView,
+    CompareViews,
     ContentState,
     ForgetMember,
     GetClocks,
@@ -39,7 +41,6 @@ from basefs.daemon.api.messages import (
     NameEntry,
     NetworkState,
     NodeClock,
-    OtherView,
     PartialContent,
     PeerLag,
     PendingWork,
@@ -68,7 +69,7 @@ from basefs.fs.filesystem import Filesystem
 from basefs.fs.staging.scratch import ScratchNames
 from basefs.gossip.members import TAG_KEY, Member, clones, display_names, join_host_port, namesakes
 from basefs.gossip.service import Gossip
-from basefs.log.hashes import Fingerprint
+from basefs.log.hashes import ZERO_HASH, Fingerprint
 from basefs.log.interface import AddResult
 from basefs.path import parse, to_text
 from basefs.replica.replica import Replica
@@ -145,7 +146,6 @@ class LogServices:
             latest=latest,
             limit_reached=self._replica.limit_reached(),
             conflicts=conflicts,
-            differing=[OtherView(to_text(one.path), one.peer) for one in self._replica.audit.differences],
             fingerprints=sorted(fingerprint.hex() for fingerprint in mine),
             may_write=sorted(
                 {
@@ -276,6 +276,8 @@ class NodeServices:
             found = handler(request)
         elif isinstance(request, GetClocks):
             found = await self._clocks(request)
+        elif isinstance(request, CompareViews):
+            found = await self._compare_views(request)
         elif isinstance(request, ListMembers):
             found = list((await self._members(*self._cluster())).values())
         elif isinstance(request, ForgetMember):
@@ -433,6 +435,18 @@ class NodeServices:
     async def _clocks(self, request: GetClocks) -> list[NodeClock]:
         readings = await self._cluster()[0].clocks(request.timeout)
         return [NodeClock(one.name, one.offset, one.doubt) for one in readings]
+
+    async def _compare_views(self, request: CompareViews) -> list[ComparedView]:
+        gossip, _ = self._cluster()
+        state, ours = await self._in_thread(self._replica.view_hash)
+        found = await gossip.view_hashes(state, request.timeout) if ours != ZERO_HASH else {}
+        names = display_names(gossip.ours())
+        compared = []
+        for peer in gossip.peers:
+            theirs = found.get(peer.name, ZERO_HASH)
+            view = "unknown" if theirs == ZERO_HASH else "same" if theirs == ours else "differs"
+            compared.append(ComparedView(names.get(peer.name, peer.name), view))
+        return compared
 
     def _cluster(self) -> tuple[Gossip, SyncService]:
         if self._network is None:

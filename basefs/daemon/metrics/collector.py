@@ -95,11 +95,6 @@ def _levels(status: Status) -> Iterator[Metric]:
     yield GaugeMetricFamily("basefs_limit_reached", text, value=bool(status.limit_reached))
     yield GaugeMetricFamily("basefs_conflicts", "Revisions that lost a conflict", value=status.conflicts)
     yield GaugeMetricFamily("basefs_damaged", "Rows of the log found damaged", value=summary.damaged)
-    text = "Peers that show something else at a path although both logs are equal"
-    differing = GaugeMetricFamily("basefs_view_differs", text, labels=["path", "peer"])
-    for other in status.differing:
-        differing.add_metric([other.path, other.peer], 1)
-    yield differing
     if summary.pending is not None:
         text = "Names that were changed here and are not in the log yet"
         yield GaugeMetricFamily("basefs_unpublished", text, value=summary.pending.unpublished)

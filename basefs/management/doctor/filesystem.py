@@ -14,6 +14,7 @@ from basefs.daemon.api.inspection import known_peers
 from basefs.daemon.api.logfile import LogFile
 from basefs.daemon.api.messages import (
     ClusterMember,
+    CompareViews,
     ContentPiece,
     GetClocks,
     GetNetwork,
@@ -104,13 +105,6 @@ class FilesystemExamination:
             rows = counted(status.summary.damaged, "damaged row")
             what = f"the log of {self._name} has {rows}, so it takes no writes"
             yield problem("log", what, f"basefs unmount {self._name}; basefs check --repair {self._name}")
-        for other in status.differing:
-            what = f"{printable(other.peer)} shows something else at {printable(other.path)} of {self._name}"
-            remedy = (
-                f"unmount and 'basefs check {self._name}' on both nodes; if both logs are intact, report a bug; if "
-                f"that node is gone: basefs members {self._name} --forget MEMBER"
-            )
-            yield problem("view", f"{what}, although the logs are equal", remedy)
         if status.limit_reached:
             what = f"{self._name} takes no contents of other nodes: {status.limit_reached} is reached"
             room = f"make room ('du -x {self._home.path}')" if status.limit_reached == "min_free" else "raise it"
@@ -170,6 +164,11 @@ class FilesystemExamination:
             yield from self._cluster(node.members, is_open=status.summary.open)
             # In Serf's wan profile a question takes up to 2 s to reach all.
             yield from _compare_clocks(self._client.ask_daemon(GetClocks(6.0)))
+            for other in self._client.ask_daemon(CompareViews(6.0)):
+                if other.view == "differs":
+                    what = f"{printable(other.name)} shows something else in {name}, although the logs are equal"
+                    remedy = f"unmount and 'basefs check {name}' on both; if both logs are intact, report a bug"
+                    yield problem("view", what, remedy)
 
     def _cluster(self, members: list[ClusterMember], *, is_open: bool) -> Iterator[Diagnosis]:
         name = self._name

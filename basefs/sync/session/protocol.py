@@ -30,7 +30,6 @@ from basefs.sync.session.requests import RequestQueue, wanted
 from basefs.sync.session.responder import Responder
 from basefs.sync.session.result import REFUSED, Reason, RemotePeer, Result, SessionCounters
 from basefs.sync.session.states import Phase, Role, SessionEvent, SessionState, follow
-from basefs.sync.session.views import ViewComparison
 from basefs.sync.wire.codec import ENTRIES, LineBuffer, belongs, encode, parse
 from basefs.sync.wire.limits import DEFAULT_LIMITS, STILL_WAITING, VERSION, Limits
 from basefs.sync.wire.messages import (
@@ -54,8 +53,6 @@ from basefs.sync.wire.messages import (
     Root,
     Same,
     Stay,
-    View,
-    ViewReq,
     Wait,
 )
 
@@ -240,7 +237,6 @@ class SyncProtocol:
         self._receiver = Receiver(log, self.counters, limits, requests, self.peer)
         self._responder = Responder(log, self.counters, self._receiver)
         self._queue = RequestQueue(self._responder.write, limits.backlog, self._responder.turn)
-        self._views = ViewComparison(log.audit, lambda: self.peer.name)
         self._events: list[Notice] = []
         self._exchange = BlockExchange(
             requests, self._receiver, lambda have: self._queue.control(encode(have)), self._queue.ask
@@ -479,16 +475,13 @@ class SyncProtocol:
     def _handle(self, message: Message, size: int) -> None:
         """Act on a line.  Raises `RemoteProtocolError`."""
         match message:
-            case ViewReq():
-                self._follow(SessionEvent.REQUEST)
-                self._queue.answer(self._views.answer(message), size)
             case BlockReq() if self._stands:
                 self._follow(SessionEvent.WANT)
                 self._queue.answer(self._responder.to(self._exchange.serve(message), self._queue.ask), size)
             case Ls() | PathReq() | EntryReq() | BlockReq():
                 self._follow(SessionEvent.REQUEST)
                 self._queue.answer(self._responder.to(message, self._queue.ask), size)
-            case Entries() | Blocks() | View():
+            case Entries() | Blocks():
                 self._on_data(message)
             case Eof():
                 self._on_eof()
@@ -544,8 +537,6 @@ class SyncProtocol:
                 self._receiver.put_entries(encoded)
             case Blocks(blocks):
                 self._receiver.put_blocks(blocks, request=request, stands=self._stands)
-            case View():
-                self._views.heard(request, data)
 
     def _on_eof(self) -> None:
         self._follow(SessionEvent.EOF)
@@ -555,7 +546,7 @@ class SyncProtocol:
             self._receiver.finished(answered)
             return
         wanted_blocks = self._receiver.answered(answered)
-        self._queue.ask([*self._views.answered(answered), *wanted_blocks])
+        self._queue.ask(wanted_blocks)
         if not self._queue.expects_entries:
             self._queue.ask(self._receiver.wanted_parents())
 
@@ -580,7 +571,7 @@ class SyncProtocol:
         wanted = self._ask_blocks()
         settled = log.same_entries(theirs.log) and theirs.identity == self._log.identity
         if self.role is Role.INITIATOR:
-            return self._queue.ask([*(self._views.begin() if settled else ()), *wanted])
+            return self._queue.ask(wanted)
         # Equal entries do not mean equal contents.
         if settled and not (wanted or log.missing or self._is_full):
             self._follow(SessionEvent.SETTLE)

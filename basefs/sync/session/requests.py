@@ -17,16 +17,16 @@ from basefs.errors import RemoteProtocolError
 from basefs.sync.session.compare import MissingSubtrees, Subtree
 from basefs.sync.wire.codec import encode, path_size
 from basefs.sync.wire.limits import MAX_REQUESTS, REQUEST_WINDOW
-from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, Eof, PathReq, ViewReq
+from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, Eof, PathReq
 
 #: A request of ours.  A `Subtree` becomes an LS when its turn comes, so that the backlog holds no lists, and a
 #: `MissingSubtrees` a PATH_REQ; or nothing, if what the peer has there has come from somebody else.
-Wish = Subtree | MissingSubtrees | PathReq | EntryReq | BlockReq | ViewReq
+Wish = Subtree | MissingSubtrees | PathReq | EntryReq | BlockReq
 
 
 def _size(wish: Wish) -> int:
     """Bytes of a request in memory, about."""
-    size = 100 + (path_size(wish.path) if isinstance(wish, Subtree | MissingSubtrees | PathReq | ViewReq) else 0)
+    size = 100 + (path_size(wish.path) if isinstance(wish, Subtree | MissingSubtrees | PathReq) else 0)
     return size + (sum(100 + len(name) for name in wish.theirs) if isinstance(wish, MissingSubtrees) else 0)
 
 

@@ -1,6 +1,6 @@
 """States x events of a session, as data.  All state logic is here; an event that is not listed breaks a rule.
 
-The initiator opened the connection.  Requests are LS, and those that end with REQ, data are ENTRIES, BLOCKS and VIEW.
+The initiator opened the connection.  Requests are LS, and those that end with REQ, data are ENTRIES and BLOCKS.
 Other events in lower case are our own: the responder `settle`s when it has nothing outstanding and says so with CLOSE
 (or SAME); the initiator, told so and with nothing left to ask, goes `again` if the logs still differ and something was
 gained, else it `agree`s, with CLOSE, or `offer`s to keep the session, with STAY; the responder `keep`s it, with STAY,

@@ -51,8 +51,6 @@ from basefs.sync.wire.messages import (
     Root,
     Same,
     Stay,
-    View,
-    ViewReq,
     Wait,
 )
 
@@ -207,13 +205,6 @@ _ENCODERS: dict[type, Callable[[Any], Iterable[bytes]]] = {
     PathReq: lambda m: [b"PATH_REQ", encode_path(m.path), *map(encode_name, m.names)],
     EntryReq: lambda m: [b"ENTRY_REQ", *map(encode_bytes, m.hashes)],
     BlockReq: lambda m: [b"BLOCK_REQ", *map(encode_bytes, m.hashes)],
-    ViewReq: lambda m: [b"VIEW_REQ", encode_bytes(m.root), encode_path(m.path), encode_bytes(m.value)],
-    View: lambda m: [
-        b"VIEW",
-        encode_bytes(m.value),
-        encode_bytes(m.own),
-        *(encode_bytes(value) + b":" + encode_name(name) for name, value in m.names),
-    ],
     Entries: lambda m: [b"ENTRIES", *map(encode_bytes, m.encoded)],
     Blocks: lambda m: [b"BLOCKS", *map(encode_bytes, m.blocks)],
     Close: lambda m: [b"CLOSE", b"OK", b"%d" % m.answered, *_digest(m.log)],
@@ -336,22 +327,6 @@ def _blocks(fields: Fields) -> Blocks:
     return Blocks(blocks)
 
 
-def _view_req(fields: Fields) -> ViewReq:
-    _expect(fields, 3, 3)
-    return ViewReq(decode_hash(fields[0]), decode_path(fields[1]), decode_hash(fields[2]))
-
-
-def _view(fields: Fields) -> View:
-    _expect(fields, 2, 2 + MAX_ITEMS)
-    names: dict[bytes, bytes] = {}
-    for field in fields[2:]:
-        value, _, name = field.partition(b":")
-        names[decode_name(name)] = decode_hash(value)
-    if len(names) != len(fields) - 2:
-        raise RemoteProtocolError("a name comes twice in a VIEW")
-    return View(decode_hash(fields[0]), decode_hash(fields[1]), tuple(names.items()))
-
-
 def _root(fields: Fields) -> Root:
     _expect(fields, 6, 6)
     return Root(_decode_digest(fields[:5]), decode_number(fields[5], MAX_KEPT))
@@ -401,8 +376,6 @@ _PARSERS: dict[bytes, Callable[[Fields], Message]] = {
     b"PATH_REQ": _path_req,
     b"ENTRY_REQ": lambda fields: EntryReq(_entry_hashes(fields)),
     b"BLOCK_REQ": _block_req,
-    b"VIEW_REQ": _view_req,
-    b"VIEW": _view,
     b"ENTRIES": _entries,
     b"BLOCKS": _blocks,
     b"CLOSE": _close,

@@ -121,24 +121,6 @@ class BlockReq:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewReq:
-    """What the peer shows at a path is wanted, `value` being what is shown here, as of the log with this root hash."""
-
-    root: bytes
-    path: Path
-    value: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What is shown at that path: a hash of all of it, of the path alone, and if it differs of each name."""
-
-    value: bytes
-    own: bytes
-    names: tuple[tuple[bytes, bytes], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Entries:
     """Encoded entries, each after its parent."""
 
@@ -225,5 +207,5 @@ class Refuse:
 
 
 Request = Ls | PathReq | EntryReq | BlockReq
-Data = Entries | Blocks | View
-Message = Hash | Same | Request | ViewReq | Data | Eof | Wait | Close | Stay | Root | Have | Prune | Graft | Refuse
+Data = Entries | Blocks
+Message = Hash | Same | Request | Data | Eof | Wait | Close | Stay | Root | Have | Prune | Graft | Refuse

@@ -41,8 +41,6 @@ from basefs.sync.wire.messages import (
     Refuse,
     Root,
     Same,
-    View,
-    ViewReq,
     Wait,
 )
 
@@ -51,9 +49,6 @@ B = BlockHash(sha224(b"b"))
 a, b, zero = (fields.encode_bytes(hash) for hash in (A, B, ZERO_HASH))
 
 CASES = [
-    (ViewReq(A, (b"etc", b"a b"), B), b"VIEW_REQ %s /etc/a%%20b %s" % (a, b)),
-    (View(A, B), b"VIEW %s %s" % (a, b)),
-    (View(A, B, ((b"n m", A), (b"o", B))), b"VIEW %s %s %s:n%%20m %s:o" % (a, b, a, b)),
     (Same(18375), b"SAME 18375"),
     (Wait(), b"WAIT"),
     (Root(Digest(A, 12, 3, 4), 8), b"ROOT %s 12 3 4 - 8" % a),
@@ -105,15 +100,6 @@ def test_every_case_is_refused_with_something_behind():
         b" ",
         b"hash 1 %s %s 1 0" % (a, a),
         b"HASH 01 %s %s 1 0 0 -" % (a, a),
-        b"VIEW_REQ %s /" % a,
-        b"VIEW_REQ %s / %s %s" % (a, a, a),
-        b"VIEW_REQ %s x %s" % (a, a),
-        b"VIEW %s" % a,
-        b"VIEW %s %s x:n" % (a, a),
-        b"VIEW %s %s %s" % (a, a, a),
-        b"VIEW %s %s %s:" % (a, a, a),
-        b"VIEW %s %s %s:n %s:n" % (a, a, a, a),
-        b"VIEW %s %s" % (a, a) + b"".join(b" %s:n%d" % (a, number) for number in range(MAX_ITEMS + 1)),
         b"HASH 3 %s %s 1 0 0 - 65536 -" % (a, a),
         b"HASH 3 %s %s 1 0 0 - -1 -" % (a, a),
         b"HASH 3 %s %s 0" % (a, a),
