@@ -26,7 +26,7 @@ from basefs.fs.staging.vacancies import RENAME_SECONDS
 from basefs.fs.staging.workingset import WorkingSet
 from basefs.log.entries import MAX_CONTENT
 from basefs.log.hashes import EntryHash
-from basefs.path import Path, display
+from basefs.path import Path, check_length, display
 from basefs.replica.replica import Attributes
 from basefs.view.author import Author
 from basefs.view.draft import Draft
@@ -258,6 +258,8 @@ class Namespace:
     def _move_new_directory(self, source: Path, target: Path) -> None:
         """Move a directory that nobody else knows, with all in it."""
         working = self._working
+        for path, _ in working.overlay.below(source):
+            check_length((*target, *path[len(source) :]))
         inode = self._inode(source)
         working.journal.move_tree(source, target)
         working.overlay.drop(source)

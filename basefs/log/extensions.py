@@ -18,8 +18,11 @@ from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log import varint
 from basefs.log.ed25519 import PUBLIC_KEY_SIZE, SIGNATURE_SIZE
 
-#: Bytes of all extensions of an entry.
+#: Bytes of all extensions of an entry, and of those that a version does not know, numbers and lengths included.
 MAX_EXTENSIONS = 1024
+MAX_UNKNOWN = 64
+#: Bytes of a modification time.
+TIME_SIZE = 10
 MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
 
 #: Of a quota.

@@ -29,7 +29,7 @@ from basefs.log.extensions import Extensions, Quota
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
-from basefs.path import Path, check_name, display
+from basefs.path import Path, check_length, check_name, display
 from basefs.view.draft import Draft
 from basefs.view.keyholder import KeyHolder
 from basefs.view.leaving import leave
@@ -181,6 +181,7 @@ class Author:
         if not path:
             raise Exists("/ exists already")
         check_name(path[-1])
+        check_length(path)
         directory = self._directory(path[:-1])
         if self._child(directory, path) is not None:
             raise Exists(f"{display(path)} exists already")
@@ -577,6 +578,7 @@ class Author:
         while todo:
             path, directory, home = todo.pop()
             for name, child in self._tree.children(directory).items():
+                check_length((*target, *path[len(source) :], name))
                 moved.append(((*path, name), child))
                 parent = home if existing is None or directory is not node else self._slot(existing, (*target, name))
                 if not child.is_directory:

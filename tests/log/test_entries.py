@@ -12,6 +12,7 @@ from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log.blocks import MAX_CONTENT_BYTES, Encoded, most_encoded
 from basefs.log.ed25519 import SIGNATURE_SIZE
 from basefs.log.entries import (
+    MAX_ANNOTATION,
     MAX_CONTENT,
     MAX_ENTRY,
     TAG,
@@ -20,7 +21,7 @@ from basefs.log.entries import (
     check_fields,
     encoded_of,
 )
-from basefs.log.extensions import MAX_EXTENSIONS, MAX_TIME, MIN_TIME, NO_EXTENSIONS, Extensions, Quota
+from basefs.log.extensions import MAX_TIME, MAX_UNKNOWN, MIN_TIME, NO_EXTENSIONS, Extensions, Quota
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
 
@@ -107,7 +108,7 @@ def entries(draw: st.DrawFn) -> Entry:
         size,
         mtime=draw(st.none() | TIMES),
         quota=draw(st.none() | st.builds(Quota, LIMITS, LIMITS)) if action is Action.GRANT else None,
-        unknown=tuple(sorted(draw(st.dictionaries(UNKNOWN, st.binary(max_size=20), max_size=3)).items())),
+        unknown=tuple(sorted(draw(st.dictionaries(UNKNOWN, st.binary(max_size=19), max_size=3)).items())),
         is_moved=action is Action.LINK and draw(st.booleans()),
     )
     return make(
@@ -190,13 +191,14 @@ AT_THE_LIMIT = [
     make(extensions=Extensions(size=7, mtime=MAX_TIME)),
     make(Action.GRANT, extensions=Extensions(quota=Quota(0, 2**64 - 1))),
     make(Action.MKDIR, name=b"/", extensions=Extensions(is_open=True)),
-    make(Action.DELETE, extensions=Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))),
+    make(Action.DELETE, extensions=Extensions(unknown=((255, b"x" * (MAX_UNKNOWN - 2)),))),
+    make(Action.DELETE, extensions=Extensions(unknown=((253, b""), (255, b"x" * (MAX_UNKNOWN - 4))))),
     make(Action.NODE, content=b"\x02"),
     make(Action.NODE, content=b"\x04" + bytes(8)),
     make(Action.XATTR, content=b"\x00\x01a"),
     make(Action.XATTR, content=b"\x01\xff" + b"a" * 255 + bytes(3838)),
     make(Action(64), content=b""),
-    make(Action(255), name=b"", content=bytes(MAX_CONTENT)),
+    make(Action(255), name=b"", content=bytes(MAX_ANNOTATION)),
     make(Action.MKDIR, name=b"/"),
     make(name=b"..."),
     make(name=b"\xff\n"),
@@ -209,11 +211,28 @@ def test_accepted_at_the_limit(entry: Entry) -> None:
 
 
 def test_the_longest_entry() -> None:
-    extensions = Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))
+    extensions = Extensions(mtime=MAX_TIME, unknown=((255, b"x" * (MAX_UNKNOWN - 2)),))
     longest = make(Action.SLINK, name=b"n" * MAX_NAME, content=b"t" * MAX_CONTENT, extensions=extensions)
     assert len(longest.encode()) == MAX_ENTRY
     with pytest.raises(InvalidEntry):
         Entry.decode(longest.encode() + b"x")
+
+
+@pytest.mark.parametrize(
+    ("action", "content", "unknown"),
+    [
+        (Action(64), bytes(MAX_ANNOTATION + 1), ()),
+        (Action(255), bytes(MAX_CONTENT), ()),
+        (Action.DELETE, b"", ((255, b"x" * (MAX_UNKNOWN - 1)),)),
+        (Action.DELETE, b"", ((253, b""), (255, b"x" * (MAX_UNKNOWN - 3)))),
+    ],
+)
+def test_what_this_version_does_not_know_is_small(
+    action: Action, content: bytes, unknown: tuple[tuple[int, bytes], ...]
+) -> None:
+    """No key has a limit on the number of its entries, and every node stores them."""
+    with pytest.raises(InvalidEntry, match=f"{MAX_ANNOTATION + 1}|{MAX_CONTENT}|{MAX_UNKNOWN} bytes"):
+        check_fields(action, b"name", content, Extensions(unknown=unknown))
 
 
 BEYOND = {

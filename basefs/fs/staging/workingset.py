@@ -44,7 +44,7 @@ from basefs.fs.staging.vacancies import HIDE_SECONDS, Vacancies
 from basefs.log.content import BytesContent, Content
 from basefs.log.entries import Entry
 from basefs.log.hashes import EntryHash
-from basefs.path import Path, check_name, display
+from basefs.path import Path, check_length, check_name, display
 from basefs.replica.replica import Applied, Attributes, Replica
 from basefs.view.changes import removed_origins
 from basefs.view.observed import Version, follow
@@ -417,6 +417,7 @@ class WorkingSet:
     def check_name(path: Path) -> None:
         """Raise `NameTooLong`, `InvalidName` or `NotPermitted` for a name that nothing can have."""
         check_name(path[-1])
+        check_length(path)
         if path[-1].startswith(HIDDEN_PREFIX):
             raise NotPermitted(f"names that begin with {HIDDEN_PREFIX.decode()} belong to FUSE")
 
