@@ -726,6 +726,36 @@ class TestErrors:
         local.save("/f", b"x")
         return local
 
+    @pytest.mark.parametrize("published", [False, True])
+    def test_a_path_has_up_to_4096_bytes_and_256_names(self, local: Local, published: bool) -> None:
+        top = (b"x" * 255,) * 15
+        for depth in range(1, len(top) + 1):
+            local.fs.namespace.make_directory(top[:depth], 0o755)
+        deep = (b"d",) * 256
+        for depth in range(1, len(deep) + 1):
+            local.fs.namespace.make_directory(deep[:depth], 0o755)
+        local.fs.namespace.make_directory(path("/new"), 0o755)
+        local.save("/new/f", b"x")
+        if published:
+            local.publish()
+        for where in ((*top, b"y" * 255, b"z"), (*deep, b"z")):
+            with pytest.raises(NameTooLong):
+                local.fs.files.create(where, 0o644)
+            with pytest.raises(NameTooLong):
+                local.fs.namespace.make_directory(where, 0o755)
+            with pytest.raises(NameTooLong):
+                local.fs.namespace.make_link(where, path("/new/f"))
+            with pytest.raises(NameTooLong):
+                local.fs.namespace.rename(path("/new/f"), where)
+        # What is in it would have a longer path.
+        with pytest.raises(NameTooLong):
+            local.fs.namespace.rename(path("/new"), (*top, b"z" * 254))
+        with pytest.raises(NameTooLong):
+            local.fs.namespace.rename(path("/new"), (*deep[:255], b"z"))
+        local.fs.namespace.rename(path("/new"), (*top, b"z" * 253))
+        local.publish()
+        assert local.replica.read((*top, b"z" * 253, b"f")) == b"x"
+
     @pytest.mark.parametrize(
         ("operation", "error"),
         [
