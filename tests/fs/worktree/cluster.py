@@ -14,7 +14,7 @@ from basefs.fs.worktree.machine import THIS_MACHINE
 from basefs.log.entries import Entry
 from basefs.path import Path
 from basefs.view.states import Kind
-from tests.fs.worktree.local import Local, exchange
+from tests.fs.local import Local, exchange
 from tests.support.helpers import ALICE, BOB, ROOT_KEY
 
 KEYS = (ROOT_KEY, ALICE, BOB)
@@ -68,8 +68,10 @@ class Cluster:
         after = self.nodes[number].disk()
         self.ended |= _contents(before) - _contents(after)
         replica = self.nodes[number].replica
-        for path in before.keys() - after.keys():
-            # With a path that is removed goes what has lost there.
+        for path in before:
+            # With what is removed goes what has lost to it.
+            if path in after and after[path][0] == before[path][0]:
+                continue
             self.ended.update(replica.content_at(Entry.decode(entry).hash) for entry in replica.walk(path))
 
     def _act(self, local: Local, what: str, one: str, other: str) -> None:
