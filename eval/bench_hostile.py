@@ -126,32 +126,21 @@ def _directories(victim: Victim, count: int) -> list[Entry]:
 
 
 def _links(victim: Victim, count: int) -> list[Entry]:
-    """Hard links to the file of another directory, half of them by a revoked key."""
+    """Links to the file of another directory, half of them by a revoked key."""
     keys = (ALICE, MALLORY)
     return [keys[number % 2].sign(victim.web, 1, Action.LINK, b"l%d" % number, victim.hot) for number in range(count)]
 
 
-def _moved(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
-    """Changes of a file behind its old path, each behind the first one."""
-    file = ALICE.sign(victim.web, 1, Action.WRITE, b"m")
-    moved = ROOT.sign(victim.replica.identity, 1, Action.LINK, b"moved", file.hash, Extensions(is_moved=True))
-    gone = ROOT.sign(file.hash, 1, Action.DELETE, b"m")
-    return [file, moved, gone, *(key.sign(file.hash, number, Action.WRITE, b"m") for number in range(count))]
-
-
-def _moved_often(victim: Victim, count: int) -> list[Entry]:
-    """Versions of a file that is moved to as many names, each of which names another one."""
-    named = _chain(ALICE, victim.web, [(Action.WRITE, b"m", b"")] * (count // 2))
-    moved = Extensions(is_moved=True)
-    links = (
-        ROOT.sign(victim.replica.identity, 1, Action.LINK, b"m%d" % number, one.hash, moved)
-        for number, one in enumerate(named)
-    )
-    return [entry for pair in zip(named, links, strict=True) for entry in pair]
+def _linked(victim: Victim, count: int) -> list[Entry]:
+    """Links at new paths, each to the one before, and at the end of them a content that nobody has."""
+    found = [ALICE.sign(victim.web, 1, Action.WRITE, b"l", _DELTA.encode(), Extensions(9))]
+    for number in range(count):
+        found.append(ALICE.sign(victim.web, 1, Action.LINK, b"l%d" % number, found[-1].hash))
+    return found
 
 
 def _swapped(victim: Victim, count: int) -> list[Entry]:
-    """Hard links at two names, each to the one before at the other name."""
+    """Links at two names, each to the one before at the other name."""
     found = [ALICE.sign(victim.web, 1, Action.WRITE, b"l0")]
     for number in range(1, count):
         found.append(ALICE.sign(victim.web, number, Action.LINK, b"l%d" % (number % 2), found[-1].hash))
@@ -159,12 +148,12 @@ def _swapped(victim: Victim, count: int) -> list[Entry]:
 
 
 def _reverts(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
-    """Reverts of a path, each to the one before, the last one first."""
+    """Reverts of a path behind its first entry, each to the one before."""
     first = key.sign(victim.web, 1, Action.WRITE, b"r")
     found = [first]
     for number in range(count):
         found.append(key.sign(first.hash, number, Action.REVERT, b"r", found[-1].hash))
-    return [first, *reversed(found[1:])]
+    return found
 
 
 def _branches(victim: Victim, count: int, key: SigningKey = ALICE) -> list[Entry]:
@@ -249,31 +238,13 @@ def _revokes(victim: Victim, count: int) -> list[Entry]:
 
 
 def _revokes_above_files(victim: Victim, count: int) -> list[Entry]:
-    """The same above many files, one of which has a hard link."""
+    """The same above many files, one of which a link names."""
     files = [ALICE.sign(victim.web, 1, Action.WRITE, b"f%d" % number) for number in range(count // 2)]
     return [*files, ROOT.sign(victim.web, 1, Action.LINK, b"link", files[0].hash), *_revokes(victim, count // 2)]
 
 
-def _revokes_above_links(victim: Victim, count: int) -> list[Entry]:
-    """The same above many files, each of which has a hard link."""
-    files = [ALICE.sign(victim.web, 1, Action.WRITE, b"f%d" % number) for number in range(count // 3)]
-    links = [ROOT.sign(victim.web, 1, Action.LINK, b"l%d" % number, file.hash) for number, file in enumerate(files)]
-    return [*files, *links, *_revokes(victim, count // 3)]
-
-
-def _grants_above_links(victim: Victim, count: int) -> list[Entry]:
-    """Such revokes in turn with grants of the revoked key, on a directory of its own each."""
-    files = [ALICE.sign(victim.web, 1, Action.WRITE, b"f%d" % number) for number in range(count // 5)]
-    links = [ROOT.sign(victim.web, 1, Action.LINK, b"l%d" % number, file.hash) for number, file in enumerate(files)]
-    found = [*files, *links]
-    for number, revoke in enumerate(_revokes(victim, count // 5)):
-        made = MALLORY.sign(victim.web, 1, Action.MKDIR, b"d%d" % number)
-        found += [made, MALLORY.sign(made.hash, 1, Action.GRANT, b"key", BOB.public), revoke]
-    return found
-
-
 def _versions_with_grants(victim: Victim, count: int) -> list[Entry]:
-    """Versions of a file with a hard link, each with a grant of another key behind it."""
+    """Versions of a file that a link names, each with a grant of another key behind it."""
     found: list[Entry] = []
     at = victim.web
     for number in range(count // 2):
@@ -328,11 +299,9 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "grants beside revokes": _grants,
     "keys that grant and revoke": _granters,
     "directories of a revoked key": _directories,
-    "hard links to a file of others": _links,
-    "changes behind a moved file": _moved,
-    "changes behind a moved file by a key above both": partial(_moved, key=ROOT),
-    "a file moved to many names": _moved_often,
-    "hard links to one another": _swapped,
+    "links to a file of others": _links,
+    "links to links": _linked,
+    "links to one another at two names": _swapped,
     "reverts to reverts": _reverts,
     "reverts to reverts of a revoked key": partial(_reverts, key=MALLORY),
     "branches": _branches,
@@ -350,8 +319,6 @@ SHAPES: dict[str, Callable[[Victim, int], list[Entry]]] = {
     "directories where many keys are valid": _directories_of_many,
     "revokes of a revoked key": _revokes,
     "revokes of a revoked key above files": _revokes_above_files,
-    "revokes of a revoked key above hard links": _revokes_above_links,
-    "grants and revokes of a revoked key above hard links": _grants_above_links,
     "versions with a grant each": _versions_with_grants,
     "grants and revokes in turn": _in_turn,
     "a directory made again": _again,

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from basefs.daemon.lasting import repeat
 from basefs.daemon.looks import Looks
 from basefs.errors import UsageError
 from basefs.log.interface import Digest
-from basefs.log.keys import SigningKey, fingerprint_of
+from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.tls import Credentials
-
-log = logging.getLogger(__name__)
 
 
 class Membership:
@@ -27,8 +24,6 @@ class Membership:
         self._seen: Digest | None = None
         self._found = replica.membership()
         self.credentials = Credentials(self._own(self._found.keys), self._found.keys)
-        #: Sponsors of too many keys, as far as that was logged.
-        self._crowded: frozenset[bytes] = frozenset()
 
     @property
     def in_gossip(self) -> frozenset[bytes]:
@@ -68,8 +63,7 @@ class Membership:
             self._found = await looks.look(self._replica.membership)
             members = self._found.keys
             sync.turn_away(members)
-            sync.group(self._found.parties)
-            self._report()
+            sync.prefer(self._found.root_keys)
             # New members wait for their turn, revokes never do.
             if not looks.is_hurried:
                 await looks.spend(sync.trust(members, self._own(members)))
@@ -79,14 +73,3 @@ class Membership:
         # Also for other changes: removing a directory ends the grants on it.  A revoke ends sessions within 2 s of its
         # arrival, at once as a rule.
         await repeat("find out who is a member", look, lambda: looks.wait(1.0, 1.0))
-
-    def _report(self) -> None:
-        """Log which sponsors have let in too many keys, once for each sponsor."""
-        crowded = self._found.left_out
-        for sponsor in crowded.keys() - self._crowded:
-            digits = fingerprint_of(sponsor).hex()[:12]
-            log.warning(
-                "the key %s has let in too many keys: %d of them are no members; 'basefs keys %s' lists all",
-                *(digits, crowded[sponsor], self._replica.name),
-            )
-        self._crowded = frozenset(crowded)

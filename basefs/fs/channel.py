@@ -36,6 +36,8 @@ SEND_SECONDS = 10
 BATCH_SECONDS = 0.003
 #: Changed paths that wait for a daemon that does not read; then it is disconnected, and a new one scans.
 MOST_WAITING = 200_000
+#: Changed paths that are remembered after a daemon has taken them.
+MOST_REMEMBERED = 10_000
 
 
 class Flags(IntFlag):
@@ -49,6 +51,9 @@ class Flags(IntFlag):
     TIMED = 4
     #: Somebody has begun to write to this inode; until `CLOSED` it is not to be published.
     WRITING = 8
+
+
+NO_FLAGS = Flags(0)
 
 
 class Changed(NamedTuple):
@@ -110,7 +115,8 @@ class MountServer:
     def perform(self, jobs: Sequence[Job], seen: int) -> list[Result]:
         """Have jobs done in this order, of paths that did not change after the change number `seen`.
 
-        None is done if the server is gone or does not answer in time.
+        None is done if the server is gone or does not answer in time.  Without jobs it waits until the handler has
+        every change of the operations that ended before.
         """
         answer: queue.SimpleQueue[list[Result] | None] = queue.SimpleQueue()
         with self._lock:
@@ -155,11 +161,8 @@ class MountServer:
     def _read(self) -> None:
         """Take answers to jobs at once: the handler may wait for a thread that waits for them."""
         for message in self._lines:
-            if message[0] == "done":
-                with self._lock:
-                    answer = self._jobs.get(message[1])
-                if answer is not None:
-                    answer.put([_unpack_result(packed) for packed in message[2]])
+            if message[0] == "done" and message[2]:
+                self._answer(message[1], message[2])
             else:
                 self._messages.put(message)
         with self._lock:
@@ -167,6 +170,12 @@ class MountServer:
             for answer in self._jobs.values():
                 answer.put(None)
         self._messages.put(None)
+
+    def _answer(self, number: int, results: Sequence[Any]) -> None:
+        with self._lock:
+            answer = self._jobs.get(number)
+        if answer is not None:
+            answer.put([_unpack_result(packed) for packed in results])
 
     def _handle(self) -> None:
         while (message := self._messages.get()) is not None:
@@ -181,6 +190,8 @@ class MountServer:
             seq, changes = rest
             self._handler.changed(seq, [Changed(_bytes(path), inode, Flags(flags)) for path, inode, flags in changes])
             self._send("seen", seq)
+        elif kind == "done":
+            self._answer(*rest)
         elif kind == "attribute":
             number, path, name = rest
             value = self._handler.attribute(_bytes(path), _bytes(name))
@@ -232,11 +243,15 @@ class DaemonLink:
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
         self._lines: _Lines | None = None
+        #: Held while what waits is sent, so that nothing overtakes it.
+        self._reporting = threading.Lock()
         self._questions: list[Sequence[Any]] = []
         self._seq = 0
-        self._waiting: dict[bytes, tuple[int, Flags]] = {}
-        #: The number of the last change of each path that the daemon may not have taken yet.
+        #: By path and inode: a path may get another file before a change of the first one is sent.
+        self._waiting: dict[tuple[bytes, int], Flags] = {}
+        #: The number of the last change of each path that has changed after the change number `_floor`.
         self._last: dict[bytes, int] = {}
+        self._floor = 0
         self._asked: dict[int, queue.SimpleQueue[bytes | None]] = {}
         self._last_asked = 0
 
@@ -257,26 +272,26 @@ class DaemonLink:
         self._listener.close()
         self._path.unlink(missing_ok=True)
 
-    def changed(self, path: bytes, inode: int, flags: Flags = Flags(0)) -> None:  # noqa: B008
+    def changed(self, path: bytes, inode: int, flags: Flags = NO_FLAGS) -> None:
         """Report a change."""
         with self._lock:
             self._seq += 1
             if self._lines is None:
                 return
             self._last[path] = self._seq
-            before = self._waiting.pop(path, None)
+            before = self._waiting.pop((path, inode), None)
             if before is not None:
                 # Of these two the last one counts.
-                ended = Flags.WRITING if flags & Flags.CLOSED else Flags.CLOSED if flags & Flags.WRITING else Flags(0)
-                flags |= before[1] & ~ended
+                ended = Flags.WRITING if flags & Flags.CLOSED else Flags.CLOSED if flags & Flags.WRITING else NO_FLAGS
+                flags |= before & ~ended
             elif not self._waiting:
                 self._woken.notify()
-            self._waiting[path] = inode, flags
+            self._waiting[path, inode] = flags
 
     def changed_after(self, path: bytes, seen: int) -> bool:
         """Whether a path changed after the change number `seen`."""
         with self._lock:
-            return self._last.get(path, 0) > seen
+            return seen < self._floor or self._last.get(path, 0) > seen
 
     def attribute(self, path: bytes, name: bytes) -> bytes | None:
         """The daemon's value of a virtual attribute; `None` if there is none, or no answer in time."""
@@ -307,6 +322,7 @@ class DaemonLink:
         with self._lock:
             before, self._lines = self._lines, lines
             self._waiting, self._last, self._questions = {}, {}, []
+            self._floor = self._seq
             hello = self._orders.hello(self._seq)
             with contextlib.suppress(OSError):
                 # Before any change is reported: that needs the lock.
@@ -332,6 +348,8 @@ class DaemonLink:
             number, seen, jobs = rest
 
             def answer(results: Sequence[Result]) -> None:
+                # Behind the changes that were made before.
+                self._send_waiting()
                 with contextlib.suppress(OSError):
                     lines.send(("done", number, results))
 
@@ -344,7 +362,10 @@ class DaemonLink:
             self._orders.room(rest[0])
         elif kind == "seen":
             with self._lock:
-                self._last = {path: seq for path, seq in self._last.items() if seq > rest[0]}
+                # Jobs that were decided before may be on their way, so not at once.
+                if len(self._last) > MOST_REMEMBERED:
+                    self._floor = rest[0]
+                    self._last = {path: seq for path, seq in self._last.items() if seq > rest[0]}
         elif kind == "attribute":
             with self._lock:
                 asked = self._asked.get(rest[0])
@@ -358,7 +379,7 @@ class DaemonLink:
         messages, self._questions = self._questions, []
         changes, self._waiting = self._waiting, {}
         if changes:
-            packed = [(_text(path), inode, flags) for path, (inode, flags) in changes.items()]
+            packed = [(_text(path), inode, flags) for (path, inode), flags in changes.items()]
             messages.append(("changed", self._seq, packed))
         return messages
 
@@ -367,6 +388,12 @@ class DaemonLink:
             with self._lock:
                 while not (self._waiting or self._questions):
                     self._woken.wait()
+            self._send_waiting()
+            time.sleep(BATCH_SECONDS)
+
+    def _send_waiting(self) -> None:
+        with self._reporting:
+            with self._lock:
                 overrun = len(self._waiting) > MOST_WAITING
                 messages, lines = self._take(), self._lines
             if lines is not None:
@@ -377,7 +404,6 @@ class DaemonLink:
                         lines.send(message)
                 except OSError:
                     self._drop(lines)
-            time.sleep(BATCH_SECONDS)
 
 
 class _Lines:
@@ -405,14 +431,16 @@ class _Lines:
         except (OSError, ValueError):
             line = b""
         if not line.endswith(b"\n"):
+            self._file.close()
+            self._connection.close()
             raise StopIteration
         message = json.loads(line)
         return list(message)
 
     def close(self) -> None:
+        """Disconnect; who reads closes the socket."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
 
 
 def _read_hello(lines: _Lines) -> Hello:

@@ -31,9 +31,8 @@ def keys(target: str | None, directories: bool, every: bool, as_json: bool) -> N
 
     DEPTH is the authority of the key there: 0 for a key granted on '/', the highest, 1 for one granted on '/x', and so
     on; a key without one may only read. STANDING is valid; reads (the path was deleted, and the key may still read);
-    surplus (what the key has signed counts, but it is no member, since others of its sponsor came first); revoked;
-    fallen (the granter's own grant was revoked); or gone (the path was deleted). Recovery keys, if the filesystem has
-    any, are listed below, with the present root key.
+    revoked; fallen (the granter's own grant was revoked); or gone (the path was deleted). Recovery keys, if the
+    filesystem has any, are listed below, with the present root key.
     """
     home = Home.from_environment()
     if target is None:

@@ -731,7 +731,7 @@ class Replica:
         return self.membership().keys
 
     def membership(self) -> Members:
-        """The members, with their sponsors, those that are invitations, and how many keys are left out."""
+        """The members, and those that are invitations."""
         with self._lock:
             if self._live is None:
                 return NOBODY

@@ -1,12 +1,13 @@
 """Needs: the contents that any view can show, so that the others need not travel (docs/authority.md).
 
-A write is needed if its key is valid at its path, if anything valid builds on it, or if a revert or link that
-counts names it; and so is every write on whose content a needed one is a delta.  Whether contents are here has no say:
-the question is asked in order to decide what to fetch.
+An entry counts for this by its key alone: if that is valid at the path of the entry, by the entry's own ancestors or
+now, or if such an entry builds on it.  The content that a path has at such an entry is needed, whether it was written
+there or is that of a revert or a link; and so is every content on which a needed one is a delta.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -14,14 +15,11 @@ from basefs.errors import IncompleteContent
 from basefs.log.contents import Contents
 from basefs.log.entries import Action
 from basefs.log.hashes import ZERO_HASH, EntryHash, Fingerprint
-from basefs.log.placement import NEW_PATH, ROOT_PATH_ID, Placed
+from basefs.log.placement import NEW_PATH, EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
-from basefs.path import Path
-from basefs.view.history import removed
-from basefs.view.resolution import Resolver
 from basefs.view.tree import Tree
-from basefs.view.walk import Forest, MergedDirectory, Outcome, Walk
+from basefs.view.walk import Below, Forest, MergedDirectory, Walk
 
 #: Directories and keys of which a quick look is remembered, some 250 bytes each.
 _REMEMBERED = 4096
@@ -90,9 +88,6 @@ class Needs:
         self._store = store
         self._lineages = contents.lineages
         self._tree = tree
-        #: What there would be if all contents were here.
-        self._whole = Resolver(store, contents, as_if_complete=True)
-        self._outcomes: dict[int, Outcome | None] = {}
         #: The paths whose entries were looked at, and all that these need, wherever that stands.
         self._examined: set[int] = set()
         self._needed: set[EntryHash] = set()
@@ -105,39 +100,40 @@ class Needs:
             path_id = todo.pop()
             if path_id not in self._examined:
                 self._examined.add(path_id)
-                self._need(self._shown(path_id))
+                self._need(map(self._source, self._counting(path_id)))
                 todo.extend({link.path_id for link in self._store.links_to(path_id)})
         return [write for write in writes if write in self._needed]
 
-    def _need(self, writes: Iterable[EntryHash]) -> None:
+    def _need(self, writes: Iterable[EntryHash | None]) -> None:
         """Note writes, and those on whose contents theirs are deltas."""
         todo = list(writes)
         while todo:
             hash = todo.pop()
-            if hash in self._needed:
+            if hash is None or hash in self._needed:
                 continue
             self._needed.add(hash)
             placed = self._store.get(hash)
             if placed is not None and placed.entry.action is Action.WRITE:
-                try:
-                    base = self._lineages.base(placed)
-                except IncompleteContent:
-                    continue
-                if base is not None:
-                    todo.append(base)
+                with contextlib.suppress(IncompleteContent):
+                    todo.append(self._lineages.base(placed))
 
-    def _shown(self, path_id: int) -> set[EntryHash]:
-        """The writes that the entries which count at a path show."""
-        shown: set[EntryHash] = set()
+    def _counting(self, path_id: int) -> set[EntryHash]:
+        """The entries of a path whose keys are valid there, and those before them."""
         entries = self._store.entries_at(path_id)
+        counting: set[EntryHash] = set()
         for directory in self._directories(path_id, entries):
-            walk = Walk(self._whole, Forest.of(entries, directory.mkdirs), directory)
-            for hash, branch in walk.branches.items():
-                if branch is not None:
-                    shown.update(
-                        write for write in (walk.states[hash].content, self._source(hash)) if write is not None
-                    )
-        return shown
+            walk = Walk(self._tree.resolver, Forest.of(entries, directory.mkdirs), directory, below=Below.LATER)
+            for placed in reversed(entries):
+                authority = walk.authorities.get(placed.entry.hash)
+                if authority is not None:
+                    signers = (placed.entry, *walk.forest.hanging.get(placed.entry.hash, ()))
+                    if any(authority.allows(entry.fingerprint) for entry in signers):
+                        counting.add(placed.entry.hash)
+        for placed in reversed(entries):
+            # Parents come first.
+            if placed.entry.hash in counting and placed.kind is EntryKind.SUCCESSOR:
+                counting.add(placed.entry.parent)
+        return counting
 
     def _source(self, hash: EntryHash) -> EntryHash | None:
         try:
@@ -146,38 +142,21 @@ class Needs:
             return None
 
     def _directories(self, path_id: int, entries: Collection[Placed]) -> Iterator[MergedDirectory]:
-        """The directories in which the path may be looked at.
+        """The directories in which the path is looked at.
 
-        Each incarnation by itself; and the one that shows, or would if all contents
-        were here, which may be merged of several, or was removed.
+        Each incarnation by itself, and with the keys of others that were made at the same time, since it may be shown
+        only because of what is in it; and the one that shows, which may be merged of several.
         """
         resolver = self._tree.resolver
         path = self._store.paths.path_of(path_id)
         for directory, placed in {placed.directory: placed for placed in entries}.items():
+            made = self._store.get(directory)
             if directory == ZERO_HASH:
                 yield resolver.root_directory()
             else:
                 yield MergedDirectory((directory,), resolver.authority_above(placed), len(path))
-        if path:
-            above = self._tree.find(path[:-1])
-            outcomes = [self._outcome(path[:-1]), None if above is None else above.outcome]
-            for outcome in outcomes:
-                if outcome is not None and outcome.directories:
-                    yield outcome.as_directory(len(path))
-            if above is None and (gone := removed(self._store, self._tree, path[:-1])) is not None:
-                yield gone
-
-    def _outcome(self, path: Path) -> Outcome | None:
-        """What would be at a path if all contents were here."""
-        at = ROOT_PATH_ID
-        outcome: Outcome | None = self._whole.root()
-        for depth, name in enumerate(path, 1):
-            row = self._store.paths.find(at, name)
-            if outcome is None or row is None:
-                return None
-            at = row.id
-            if at not in self._outcomes:
-                above, entries = outcome, self._store.entries_at(at, outcome.directories)
-                self._outcomes[at] = self._whole.path(entries, above.as_directory(depth))
-            outcome = self._outcomes[at]
-        return outcome
+            if made is not None:
+                yield MergedDirectory((directory,), resolver.lasting_authority(made), len(path))
+        above = self._tree.find(path[:-1]) if path else None
+        if above is not None and above.outcome.directories:
+            yield above.outcome.as_directory(len(path))

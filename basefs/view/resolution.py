@@ -321,11 +321,8 @@ class _Answers:
 class Resolver:
     """Resolves paths of one log."""
 
-    def __init__(self, store: Store, contents: Contents, *, as_if_complete: bool = False) -> None:
-        """`as_if_complete`: as if all contents were here.
-
-        Raises `DamagedLog` if the root entry cannot be read.
-        """
+    def __init__(self, store: Store, contents: Contents) -> None:
+        """Raises `DamagedLog` if the root entry cannot be read."""
         root = store.root()
         if root is None:
             raise DamagedLog(
@@ -333,7 +330,6 @@ class Resolver:
             )
         self._store = store
         self._lineages = contents.lineages
-        self._as_if_complete = as_if_complete
         self._root = root
         #: The root key, the version of the keys of the log in which that was found, the number of its last entry, and
         #: whether there was a recovery.
@@ -468,7 +464,7 @@ class Resolver:
 
     def is_complete(self, write: Placed) -> bool:
         """Whether the content of a write can be read."""
-        return self._as_if_complete or self._lineages.is_complete(write)
+        return self._lineages.is_complete(write)
 
     def is_withheld(self, write: EntryHash) -> bool:
         """Whether the content of a write cannot be read only because some of it is not fetched, as nothing shows it."""

@@ -175,7 +175,7 @@ class Run:
             while not await condition():
                 await asyncio.sleep(0.005)
 
-        sync: Any = SimpleNamespace(trust=trust, turn_away=lambda members: None, group=lambda parties: None)
+        sync: Any = SimpleNamespace(trust=trust, turn_away=lambda members: None, prefer=lambda keys: None)
         tasks = [asyncio.create_task(self.keys.watch_members(sync)), asyncio.create_task(self.keys.watch())]
         try:
             await asyncio.wait_for(wait(), DEADLINE)

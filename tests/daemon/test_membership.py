@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from basefs.daemon.membership import Membership
-from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
 from basefs.tasks import cancel
-from basefs.view.members import MOST_OF_ONE
 from tests.support.asynchronous import run, until
 from tests.support.helpers import ROOT_KEY, path
 
@@ -29,7 +27,7 @@ class Door:
         begun: how often it began to.
         let_in: the keys of each time, from its end on.
         times: its beginning and its end, by the clock of the event loop.
-        parties: each key with its party, the last time.
+        first: the keys that come first.
         left: the keys that were not turned away, the last time.
     """
 
@@ -39,13 +37,13 @@ class Door:
         self.let_in: list[frozenset[bytes]] = []
         self.times: list[tuple[float, float]] = []
         self.left: frozenset[bytes] | None = None
-        self.parties: Mapping[bytes, bytes] = {}
+        self.first: frozenset[bytes] | None = None
 
     def turn_away(self, keys: frozenset[bytes]) -> None:
         self.left = keys
 
-    def group(self, parties: Mapping[bytes, bytes]) -> None:
-        self.parties = parties
+    def prefer(self, keys: frozenset[bytes]) -> None:
+        self.first = keys
 
     async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
         self.begun += 1
@@ -98,26 +96,19 @@ def test_a_revoke_does_not_wait_for_the_turn_of_new_members(replica: Replica) ->
     run(main())
 
 
-@pytest.mark.logs("has let in too many keys")
-def test_one_key_does_not_let_in_any_number(replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_keys_of_the_root_come_first(replica: Replica) -> None:
     replica.commit(lambda author: author.make_directory(path("/d")))
     replica.commit(lambda author: author.grant(path("/d"), b"comes", COMES.public))
-    parent = replica.grants(path("/d"))[-1].entry.hash
-    minted = [SigningKey.generate() for _ in range(MOST_OF_ONE + 50)]
-    made = [COMES.sign(parent, 1, Action.GRANT, b"%d" % number, key.public) for number, key in enumerate(minted)]
-    assert len(replica.apply(made, []).entries) == len(made)
 
     async def main() -> None:
         door: Any = Door(0.0)
         watching = asyncio.ensure_future(Membership(replica).watch(door, unchanged))
         await until(lambda: door.let_in)
         await cancel([watching])
-        assert len(door.let_in[-1]) == MOST_OF_ONE + 2
-        assert {door.parties[key] for key in door.let_in[-1]} == {ROOT_KEY.public, LEAVES.public, COMES.public}
+        assert door.let_in[-1] == {ROOT_KEY.public, LEAVES.public, COMES.public}
+        assert door.first == {ROOT_KEY.public, LEAVES.public}
 
     run(main())
-    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert said.startswith(f"the key {COMES.fingerprint.hex()[:12]} has let in too many keys: 51 of them ")
 
 
 def grant(replica: Replica, key: SigningKey) -> None:

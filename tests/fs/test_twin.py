@@ -1,345 +1,365 @@
-"""Random programs beside a plain directory: what they leave must be the same, also after kills.
+"""Random programs on a mount beside a plain directory: the same outcomes, the same trees, and that is published.
 
-HYPOTHESIS_PROFILE=slow plays 3333 programs without a mount and 66 on one, in some twelve minutes.
+Meanwhile the daemon is killed, which nobody notices; the mount server is killed; the filesystem is mounted anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-import stat
-import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
-from basefs.fs.publish.plan import MAX_STEPS
-from basefs.fs.staging.scratch import ScratchNames
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from basefs.replica.replica import Applied, Replica
-from tests.fs.local import Local
-from tests.fs.twin import Directory, Place, Program, Tree, Unmounted
+from basefs.fs.worktree.owners import Owners
+from basefs.replica.replica import LOG_FILE, Replica
+from tests.fs.served import Served, answers, served, view_of
+from tests.fs.twin import (
+    CHANGES,
+    HELD,
+    LOOKS,
+    NOBODY,
+    NOTHING,
+    OPENS,
+    ROOT_CHANGES,
+    Place,
+    Step,
+    Twins,
+    View,
+    content_of,
+    differences,
+    view,
+)
 from tests.support.examples import part
-from tests.support.helpers import ROOT_KEY
-from tests.support.mounts import require_fuse, temporary_directory
+from tests.support.mounts import temporary_directory, wait_until
 from tests.support.node import Node
 
-is_scratch = ScratchNames().is_scratch
+pytestmark = pytest.mark.fuse
 
-DIRECTORIES = ("d", "d/a", "d/a/b", "d/c", "e")
-FILES = ("a", "b", "c", "d/f", "d/a/f", "d/a/b/f", "d/c/f", "e/f")
-TEMPORARIES = ("{}.tmp", "sedAbCdE1", ".{}.AbCdE1", "{}.new", "{}.other")
-CONTENTS = st.one_of(st.binary(max_size=5), st.sampled_from([b"many " * 200, b"large" * 4000]))
-MODES = st.sampled_from([0o644, 0o755, 0o600])
 NAME = "conf"
+#: What is there when a program begins.
+FIRST: tuple[Step, ...] = (
+    ("mkdir", "d", 0o755),
+    ("mkdir", "d/e", 0o755),
+    ("mkdir", "e", 0o777),
+    ("save", "a", 3, os.O_CREAT),
+    ("save", "d/a", 3, os.O_CREAT),
+    ("save", "d/e/a", 4200, os.O_CREAT),
+    ("link", "d/a", "b"),
+)
+USERS = st.sampled_from([0, 0, 0, 0, NOBODY])
+STEPS = st.tuples(st.one_of(NOTHING, CHANGES, CHANGES, ROOT_CHANGES, OPENS, HELD, HELD, LOOKS), USERS)
+EVENTS = st.sampled_from(
+    [
+        "nothing",
+        "publish",
+        "publish",
+        "kill_daemon",
+        "kill_daemon",
+        "die_while_publishing",
+        "start_daemon",
+        "kill_server",
+        "remount",
+    ]
+)
+#: Steps, and what happens then.
+Program = list[tuple[list[tuple[Step, int]], str]]
+PROGRAMS: st.SearchStrategy[Program] = st.lists(
+    st.tuples(st.lists(STEPS, min_size=10, max_size=30), EVENTS), min_size=3, max_size=6
+)
 
 
-class Twins(RuleBasedStateMachine):
-    """Programs on a plain directory and on the place under test."""
+class Host(Protocol):
+    """A daemon and its mount.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.stack = contextlib.ExitStack()
-        self.scratch = self.stack.enter_context(temporary_directory())
-        (self.scratch / "disk").mkdir()
-        self.disk = Directory(self.scratch / "disk")
-        self.tree: Tree = {}
+    Attributes:
+        mount: where it is mounted.
+    """
 
-    def place(self) -> Place:
-        """The place under test."""
-        raise NotImplementedError
+    mount: Path
 
-    # -- choices ------------------------------------------------------------------------------------------------------
+    @property
+    def runs(self) -> bool:
+        """Whether there is a daemon."""
 
-    def there(self, *kinds: int) -> list[str]:
-        return [path for path, face in sorted(self.tree.items()) if face.kind in kinds]
+    def start(self) -> None:
+        """Start a daemon, and mount where nothing is mounted."""
 
-    def has(self, *kinds: int) -> bool:
-        return bool(self.there(*kinds))
+    def stop(self) -> None:
+        """Unmount, and end the daemon."""
 
-    def pick(self, data: st.DataObject, *kinds: int) -> str:
-        return data.draw(st.sampled_from(self.there(*kinds)))
+    def kill_daemon(self) -> None:
+        """End the daemon as a crash does; the mount stays."""
 
-    def spot(self, data: st.DataObject, choices: tuple[str, ...]) -> str:
-        """One of these paths whose directory is there."""
-        above = {"", *self.there(stat.S_IFDIR)}
-        return data.draw(st.sampled_from([path for path in choices if path.rpartition("/")[0] in above]))
+    def kill_server(self) -> None:
+        """End the mount server as a crash does, and wait until the mount is back."""
 
-    def run(self, program: Callable[[Program], object]) -> None:
-        """On both, which must fail alike."""
-        errors: list[Exception | None] = []
-        for place in (self.disk, self.place()):
-            try:
-                program(Program(place))
-                errors.append(None)
-            except Exception as error:
-                errors.append(error)
-        assert (errors[0] is None) == (errors[1] is None), f"on the disk {errors[0]!r}, here {errors[1]!r}"
-        self.tree = self.disk.tree()
+    def die_while_publishing(self) -> None:
+        """The daemon is killed while it publishes."""
 
-    # -- programs -----------------------------------------------------------------------------------------------------
-
-    @rule(data=st.data(), content=CONTENTS)
-    def save(self, data: st.DataObject, content: bytes) -> None:
-        path = self.spot(data, FILES)
-        self.run(lambda program: program.place.write(path, content))
-
-    @rule(data=st.data(), content=CONTENTS)
-    def append(self, data: st.DataObject, content: bytes) -> None:
-        path = self.spot(data, FILES)
-        self.run(lambda program: program.place.write(path, content, append=True))
-
-    @precondition(lambda self: self.has(stat.S_IFREG))
-    @rule(data=st.data(), content=CONTENTS, offset=st.integers(0, 9))
-    def edit(self, data: st.DataObject, content: bytes, offset: int) -> None:
-        path = self.pick(data, stat.S_IFREG)
-        self.run(lambda program: program.place.write(path, content, offset=offset))
-
-    @precondition(lambda self: self.has(stat.S_IFREG))
-    @rule(data=st.data(), content=CONTENTS)
-    def map(self, data: st.DataObject, content: bytes) -> None:
-        path = self.pick(data, stat.S_IFREG)
-        self.run(lambda program: program.place.map(path, content))
-
-    @precondition(lambda self: self.has(stat.S_IFREG))
-    @rule(data=st.data(), length=st.sampled_from([0, 3, 5000, 9000]))
-    def truncate(self, data: st.DataObject, length: int) -> None:
-        path = self.pick(data, stat.S_IFREG)
-        self.run(lambda program: program.place.truncate(path, length))
-
-    @precondition(lambda self: self.has(stat.S_IFREG, stat.S_IFDIR))
-    @rule(data=st.data(), mode=MODES)
-    def chmod(self, data: st.DataObject, mode: int) -> None:
-        path = self.pick(data, stat.S_IFREG, stat.S_IFDIR)
-        self.run(lambda program: program.place.chmod(path, mode))
-
-    @rule(data=st.data(), temporary=st.sampled_from(TEMPORARIES), content=CONTENTS)
-    def replace(self, data: st.DataObject, temporary: str, content: bytes) -> None:
-        path = self.spot(data, FILES)
-        above, slash, name = path.rpartition("/")
-        self.run(lambda program: program.replace(path, above + slash + temporary.format(name), content))
-
-    @precondition(lambda self: self.has(stat.S_IFREG))
-    @rule(data=st.data(), content=CONTENTS)
-    def back_up(self, data: st.DataObject, content: bytes) -> None:
-        path = self.pick(data, stat.S_IFREG)
-        if not path.endswith("~"):
-            self.run(lambda program: program.back_up(path, content))
-
-    @rule(data=st.data(), content=CONTENTS)
-    def rotate(self, data: st.DataObject, content: bytes) -> None:
-        path = self.spot(data, FILES)
-        self.run(lambda program: program.rotate(path, content))
-
-    @precondition(lambda self: self.has(stat.S_IFREG))
-    @rule(data=st.data(), over=st.booleans())
-    def link(self, data: st.DataObject, over: bool) -> None:
-        target, path = self.pick(data, stat.S_IFREG), self.spot(data, FILES)
-        if target.endswith("~"):
-            return  # A name that stays on this node and one that does not part when that is published.
-        if over:
-            self.run(lambda program: program.link_over(target, path))
-        else:
-            self.run(lambda program: program.place.link(target, path))
-
-    @rule(data=st.data())
-    def symlink(self, data: st.DataObject) -> None:
-        path = self.spot(data, FILES)
-        # To nothing: the kernel follows links, and `Unmounted` has no kernel.
-        self.run(lambda program: program.place.symlink("nowhere/b", path))
-
-    @precondition(lambda self: self.has(stat.S_IFREG, stat.S_IFLNK))
-    @rule(data=st.data())
-    def move(self, data: st.DataObject) -> None:
-        source, target = self.pick(data, stat.S_IFREG, stat.S_IFLNK), self.spot(data, FILES)
-        self.run(lambda program: program.place.rename(source, target))
-
-    @precondition(lambda self: len(self.there(stat.S_IFREG, stat.S_IFLNK)) > 1)
-    @rule(data=st.data(), exchange=st.booleans())
-    def swap(self, data: st.DataObject, exchange: bool) -> None:
-        one, other = (self.pick(data, stat.S_IFREG, stat.S_IFLNK) for _ in range(2))
-        if one.endswith("~") != other.endswith("~") and max(self.tree[path].links for path in (one, other)) > 1:
-            return  # See `link`.
-        if exchange:
-            self.run(lambda program: program.place.rename(one, other, exchange=True))
-        elif one != other and self.tree[one].names != self.tree[other].names:
-            self.run(lambda program: program.swap(one, other))
-
-    @precondition(lambda self: self.has(stat.S_IFREG, stat.S_IFLNK))
-    @rule(data=st.data())
-    def unlink(self, data: st.DataObject) -> None:
-        path = self.pick(data, stat.S_IFREG, stat.S_IFLNK)
-        self.run(lambda program: program.place.unlink(path))
-
-    @rule(data=st.data())
-    def make_directory(self, data: st.DataObject) -> None:
-        path = self.spot(data, DIRECTORIES)
-        self.run(lambda program: program.place.mkdir(path))
-
-    @precondition(lambda self: self.has(stat.S_IFDIR))
-    @rule(data=st.data(), exchange=st.booleans())
-    def move_directory(self, data: st.DataObject, exchange: bool) -> None:
-        source, target = self.pick(data, stat.S_IFDIR), self.spot(data, DIRECTORIES)
-        exchange = exchange and target in self.tree
-        self.run(lambda program: program.place.rename(source, target, exchange=exchange))
-
-    @precondition(lambda self: self.has(stat.S_IFDIR))
-    @rule(data=st.data())
-    def copy_tree(self, data: st.DataObject) -> None:
-        source, target = self.pick(data, stat.S_IFDIR), self.spot(data, DIRECTORIES)
-        if target not in self.tree and not target.startswith(f"{source}/"):
-            self.run(lambda program: program.copy_tree(source, target))
-
-    @precondition(lambda self: self.has(stat.S_IFDIR))
-    @rule(data=st.data())
-    def remove_tree(self, data: st.DataObject) -> None:
-        path = self.pick(data, stat.S_IFDIR)
-        self.run(lambda program: program.remove_tree(path))
-
-    # -- what must hold -----------------------------------------------------------------------------------------------
-
-    @invariant()
-    def both_are_alike(self) -> None:
-        assert self.place().tree() == self.tree
-
-    def end(self) -> None:
-        """What must hold when no more programs run."""
-
-    def teardown(self) -> None:
-        with self.stack:
-            if sys.exc_info()[0] is None:
-                self.end()
+    def published(self) -> View:
+        """Publish all, and return what the log shows then."""
 
 
-class Unmounts(Twins):
-    """Without a mount: publishing and kills happen where they are asked for."""
+class Play:
+    """A program, and what happens meanwhile."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.local = Local.bootstrap(self.scratch / "log0")
-        self.copies = 0
+    def __init__(self, base: Path, host: Host) -> None:
+        # Others than root run programs, too.
+        base.chmod(0o755)
+        (base / "disk").mkdir()
+        self._host = host
+        self.twins = Twins(base / "disk", host.mount)
+        for step in FIRST:
+            self.twins.do(step)
 
-    def place(self) -> Place:
-        return Unmounted(self.local.fs)
+    def nothing(self) -> None:
+        """What shrunk examples are made of."""
 
-    @rule(steps=st.sampled_from([1, 2, MAX_STEPS]), patient=st.booleans())
-    def publish(self, steps: int, patient: bool) -> None:
-        self.local.fs.publisher.publish(patient=patient, most=steps)
+    def publish(self) -> None:
+        """All is published."""
+        self.start_daemon()
+        published = self._host.published()
+        if not any(opened.writes for opened in self.twins.disk.opened):
+            differing = differences(view(self.twins.disk.tree()), published)
+            assert differing == [], differing
 
-    @rule()
-    def kill(self) -> None:
-        directory = self.local.replica.directory
-        self.local.kill()
-        self.local = Local(Replica(directory, [ROOT_KEY]))
+    def kill_daemon(self) -> None:
+        """The mount goes on without a daemon."""
+        if self._host.runs:
+            self._host.kill_daemon()
 
-    @rule(steps=st.sampled_from([1, 3, MAX_STEPS]), transactions=st.integers(1, 4))
-    def kill_while_it_publishes(self, steps: int, transactions: int) -> None:
-        """After a transaction of the log, before anything else knows of it."""
-        self.copies += 1
-        copy = self.scratch / f"log{self.copies}"
-        left = transactions
+    def die_while_publishing(self) -> None:
+        """The daemon dies between two transactions."""
+        self.start_daemon()
+        self._host.die_while_publishing()
 
-        def look(applied: Applied) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                shutil.copytree(self.local.replica.directory, copy)
+    def start_daemon(self) -> None:
+        """A new daemon finds the mount."""
+        if not self._host.runs:
+            self._host.start()
 
-        self.local.replica.subscribe(look)
-        self.publish(steps, patient=False)
-        left = 0
-        if copy.exists():
-            self.local.kill()
-            self.local = Local(Replica(copy, [ROOT_KEY]))
+    def kill_server(self) -> None:
+        """What was open is lost, and nothing else."""
+        self.start_daemon()
+        self._host.kill_server()
+        self.twins.disk.close_all()
+        for opened in self.twins.mount.opened:
+            with contextlib.suppress(OSError):
+                opened.close()
+        self.twins.mount.opened.clear()
 
-    def end(self) -> None:
-        self.local.publish()
-        self.both_are_alike()
-        assert self.local.replica.check_view() == []
-        published = {b"/".join(names).decode() for names, _ in self.local.replica.live_paths() if names}
-        assert published == {path for path in self.tree if not is_scratch(tuple(path.encode().split(b"/")))} | {
-            ".cluster"
-        }
-        self.local.kill()
-
-
-TestUnmounted = Unmounts.TestCase
-TestUnmounted.settings = part(3, stateful_step_count=30)
-
-
-@pytest.fixture
-def twins() -> Iterator[Unmounts]:
-    """What the machine has found, step by step."""
-    found = Unmounts()
-    yield found
-    found.both_are_alike()
-    found.teardown()
-
-
-def test_no_two_files_have_one_number_after_a_swap_and_a_kill(twins: Unmounts) -> None:
-    twins.run(lambda program: program.place.write("b", b""))
-    twins.kill_while_it_publishes(steps=1, transactions=1)
-    twins.run(lambda program: program.replace("a", "a.tmp", b""))
-    twins.run(lambda program: program.swap("a", "b"))
-    twins.publish(steps=1, patient=False)
-    twins.run(lambda program: program.place.write("a", b"many " * 200, append=True))
-    twins.kill()
-
-
-def test_a_file_keeps_its_names_in_the_log_when_another_one_takes_the_first(twins: Unmounts) -> None:
-    twins.run(lambda program: program.place.write("a", b""))
-    twins.run(lambda program: program.rotate("a", b""))
-    twins.run(lambda program: program.place.link("a", "b"))
-    twins.publish(steps=1, patient=False)
-    twins.run(lambda program: program.rotate("a", b""))
-    twins.kill_while_it_publishes(steps=1, transactions=1)
-
-
-def test_a_name_does_not_follow_what_takes_another_name_of_its_file(twins: Unmounts) -> None:
-    twins.run(lambda program: program.place.write("a", b""))
-    twins.run(lambda program: program.place.link("a", "c"))
-    twins.publish(steps=3, patient=False)
-    twins.run(lambda program: program.place.symlink("nowhere/b", "a.new"))
-    twins.run(lambda program: program.place.rename("a.new", "a"))
-    twins.run(lambda program: program.rotate("c", b""))
-    twins.publish(steps=3, patient=False)
-
-
-class Mounted(Twins):
-    """On a mount, which publishes when it likes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        require_fuse()
-        self.node = self.stack.enter_context(Node.temporary(self.scratch))
-        self.node.basefs("genkey")
-        self.node.basefs("bootstrap", NAME)
-        self.point: Path = self.node.mount(NAME)
-
-    def place(self) -> Place:
-        return Directory(self.point)
-
-    @rule()
-    def settle(self) -> None:
-        self.node.settle(NAME)
-
-    @rule()
-    def kill(self) -> None:
-        self.node.kill(NAME)
-        self.point = self.node.mount(NAME)
-
-    @rule()
     def remount(self) -> None:
-        self.node.basefs("unmount", NAME)
-        self.point = self.node.mount(NAME)
+        """Unmount and mount."""
+        self.twins.close_all()
+        self.start_daemon()
+        self._host.stop()
+        self._host.start()
 
-    def end(self) -> None:
+    def play(self, program: Program) -> None:
+        """All of a program."""
+        for steps, event in program:
+            for step, uid in steps:
+                self.twins.do(step, uid)
+            self.twins.check()
+            getattr(self, event)()
+            self.twins.check()
+        self.twins.close_all()
+        self.publish()
         self.remount()
-        self.both_are_alike()
-        assert "Traceback" not in self.node.log(NAME)
+        self.twins.check()
+        self.publish()
 
 
-TestMounted = pytest.mark.fuse(Mounted.TestCase)
-TestMounted.settings = part(150, stateful_step_count=25)
+class ServedHost(Served):
+    """A daemon that publishes only when it is told to."""
+
+    def published(self) -> View:
+        """See `Host`."""
+        self.ask("publish")
+        assert self.ask("problems") == []
+        found: View = self.ask("view")
+        return found
+
+    def die_while_publishing(self) -> None:
+        """See `Host`."""
+        self.ask("die_after", 1)
+        with contextlib.suppress(EOFError):
+            self.ask("publish")
+
+
+class RealHost:
+    """A daemon as users start it, which publishes when it likes; see `Host`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        node.basefs("genkey")
+        node.basefs("bootstrap", NAME)
+        self.mount = node.mountpoint
+        self.start()
+
+    def start(self) -> None:
+        """See `Host`."""
+        self._node.mount(NAME)
+        self.runs = True
+
+    def stop(self) -> None:
+        """See `Host`."""
+        self._node.basefs("unmount", NAME)
+        self.runs = False
+
+    def kill_daemon(self) -> None:
+        """See `Host`."""
+        self._node.kill(NAME)
+        self.runs = False
+
+    die_while_publishing = kill_daemon
+
+    def kill_server(self) -> None:
+        """See `Host`."""
+        self._node.kill_server(NAME)
+        wait_until(lambda: answers(self.mount), "the mount")
+
+    def published(self) -> View:
+        """See `Host`."""
+        self._node.settle(NAME)
+        with temporary_directory() as base:
+            for name in (LOG_FILE, f"{LOG_FILE}-wal"):
+                shutil.copy(self._node.home / NAME / name, base / name)
+            replica = Replica(base, [])
+            try:
+                return view_of(replica, Owners(0, 0, keep=True))
+            finally:
+                replica.close()
+
+
+@part(60)
+@given(PROGRAMS)
+def test_a_mount_is_like_a_disk(program: Program) -> None:
+    with temporary_directory() as base, served(base, "root", host=ServedHost) as (host,):
+        Play(base, host).play(program)
+        assert "Traceback" not in host.log()
+
+
+@part(150)
+@given(PROGRAMS)
+def test_a_mount_with_a_whole_daemon_is_like_a_disk(program: Program) -> None:
+    with temporary_directory() as base, Node.temporary(base) as node:
+        Play(base, RealHost(node)).play(program)
+        assert "Traceback" not in node.log(NAME)
+
+
+class Users:
+    """Programs that read and write all the time, none of which may get an error."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._ending = threading.Event()
+        self.failures: list[BaseException] = []
+        #: Turns that each has taken.
+        self.turns: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Meanwhile they work."""
+        works: tuple[Callable[[Path, int], None], ...] = (_log, _save, _replace, _move)
+        threads = [threading.Thread(target=self._work, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._ending.set()
+            for thread in threads:
+                thread.join()
+
+    def _work(self, work: Callable[[Path, int], None]) -> None:
+        name = work.__name__
+        directory = self._root / name
+        try:
+            directory.mkdir()
+            while not self._ending.is_set():
+                work(directory, self.turns.get(name, 0))
+                self.turns[name] = self.turns.get(name, 0) + 1
+        except BaseException as error:
+            self.failures.append(error)
+
+    def wait_for_turns(self) -> None:
+        """Until each has taken some more."""
+        before = dict(self.turns)
+        wait_until(
+            lambda: (
+                bool(self.failures)
+                or (len(self.turns) == 4 and all(turns > before.get(name, 0) + 3 for name, turns in self.turns.items()))
+            ),
+            "programs at work",
+        )
+
+
+def _log(directory: Path, turn: int) -> None:
+    with (directory / "log").open("a") as file:
+        file.write(f"{turn}\n")
+    assert (directory / "log").read_text().splitlines()[-1] == str(turn)
+
+
+def _save(directory: Path, turn: int) -> None:
+    content = content_of(turn % 9000)
+    (directory / "file").write_bytes(content)
+    assert (directory / "file").read_bytes() == content
+
+
+def _replace(directory: Path, turn: int) -> None:
+    (directory / "file.tmp").write_bytes(content_of(turn % 9000))
+    (directory / "file.tmp").rename(directory / "file")
+    assert sorted(os.listdir(directory)) == ["file"]
+
+
+def _move(directory: Path, turn: int) -> None:
+    (directory / "a").mkdir()
+    (directory / "a" / "file").touch()
+    (directory / "a").rename(directory / "b")
+    assert os.listdir(directory / "b") == ["file"]
+    (directory / "b" / "file").unlink()
+    (directory / "b").rmdir()
+
+
+def test_nobody_notices_that_the_daemon_dies(scratch: Path) -> None:
+    with Node.temporary(scratch) as node:
+        host = RealHost(node)
+        users = Users(host.mount)
+        # A reader that has begun before all of them.
+        (host.mount / "held").write_bytes(b"held")
+        with (host.mount / "held").open("rb") as held, users.at_work():
+            for _ in range(3):
+                users.wait_for_turns()
+                host.kill_daemon()
+                users.wait_for_turns()
+                host.start()
+            users.wait_for_turns()
+            assert held.read() == b"held"
+        assert users.failures == []
+        tree = Place(host.mount).tree()
+        assert differences(view(tree), host.published()) == []
+
+
+def test_a_listing_holds_each_name_that_stays_once(scratch: Path) -> None:
+    with served(scratch, "root", host=ServedHost) as (host,):
+        stay = {f"stays-{number}-{'long' * 40}" for number in range(1500)}
+        goes = [f"goes-{number}-{'long' * 40}" for number in range(300)]
+        for name in sorted(stay) + goes:
+            (host.mount / name).touch()
+        seen = []
+        with os.scandir(host.mount) as found:
+            for number, entry in enumerate(found):
+                seen.append(entry.name)
+                if number % 6 == 0 and goes:
+                    (host.mount / goes.pop()).unlink()
+                    (host.mount / f"comes-{number}").touch()
+        assert sorted(name for name in seen if name in stay) == sorted(stay)
+        assert len(seen) == len(set(seen))

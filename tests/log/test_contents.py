@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from basefs.errors import IncompleteContent, UnreadableContent
+from basefs.errors import UnreadableContent
 from basefs.log import codecs
 from basefs.log.blocks import GOSSIP_BLOCK_DATA
 from basefs.log.cache import CacheLimits, ContentCache
@@ -222,19 +222,6 @@ def test_a_lineage_that_no_writer_makes_is_not_looked_up_at_once(tmp_path: Path)
         assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
     finally:
         tracemalloc.stop()
-    replica.close()
-
-
-def test_a_revert_to_another_path_gives_no_base_for_a_delta(tmp_path: Path) -> None:
-    replica = make_replica(tmp_path)
-    old = noise(1, 3000)
-    other = write(replica, old, path("/g")).entries[0]
-    first = write(replica, b"x").entries[0]
-    astray = ROOT_KEY.sign(first.hash, 1, Action.REVERT, b"f", other.hash)
-    replica.apply([astray], [])
-    assert replica.content_at(other.hash) == old
-    with pytest.raises(IncompleteContent):
-        replica.content_at(astray.hash)
     replica.close()
 
 

@@ -14,6 +14,7 @@ from basefs.log.ed25519 import SIGNATURE_SIZE
 from basefs.log.entries import (
     MAX_CONTENT,
     MAX_ENTRY,
+    MAX_MADE,
     TAG,
     Action,
     Entry,
@@ -40,7 +41,7 @@ CONTENTS = {
     Action.SLINK: b"target",
     Action.MODE: b"\x01\xa4",
     Action.NODE: b"\x01",
-    Action.XATTR: b"\x01\x06user.avalue",
+    Action.XATTR: b"\x01a\x00\x05value",
     Action.ADMIT: b"k" * 32,
 }
 SEVEN = Extensions(size=7)
@@ -84,6 +85,7 @@ NAMES = st.binary(min_size=1, max_size=MAX_NAME).filter(
     lambda name: b"/" not in name and b"\x00" not in name and name not in (b".", b"..")
 )
 TIMES = st.integers(MIN_TIME, MAX_TIME)
+STAMPS = st.integers(-MAX_MADE - 1, MAX_MADE)
 #: Numbers of extensions that this version ignores.
 UNKNOWN = st.integers(1, 127).map(lambda half: 2 * half + 1)
 
@@ -106,12 +108,11 @@ def entries(draw: st.DrawFn) -> Entry:
         size,
         mtime=draw(st.none() | TIMES),
         unknown=tuple(sorted(draw(st.dictionaries(UNKNOWN, st.binary(max_size=20), max_size=3)).items())),
-        is_moved=action is Action.LINK and draw(st.booleans()),
     )
     return make(
         action,
         parent=draw(st.binary(min_size=HASH_SIZE, max_size=HASH_SIZE)),
-        made=draw(TIMES),
+        made=draw(STAMPS),
         name=draw(NAMES),
         content=content,
         extensions=extensions,
@@ -182,16 +183,17 @@ AT_THE_LIMIT = [
     make(extensions=Extensions(size=MAX_CONTENT_BYTES)),
     make(extensions=Extensions(size=1)),
     make(content=b"", extensions=NO_EXTENSIONS),
-    make(made=MIN_TIME),
-    make(made=MAX_TIME),
+    make(made=-MAX_MADE - 1),
+    make(made=MAX_MADE),
     make(extensions=Extensions(size=7, mtime=MIN_TIME)),
     make(extensions=Extensions(size=7, mtime=MAX_TIME)),
     make(Action.MKDIR, name=b"/", extensions=Extensions(is_open=True)),
     make(Action.DELETE, extensions=Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))),
-    make(Action.NODE, content=b"\x02"),
-    make(Action.NODE, content=b"\x04" + bytes(8)),
-    make(Action.XATTR, content=b"\x00\x01a"),
-    make(Action.XATTR, content=b"\x01\xff" + b"a" * 255 + bytes(3838)),
+    make(Action.NODE, content=b"\x01"),
+    make(Action.NODE, content=b"\x03\x00\x00\x0f\xff\x00\x0f\xff\xff"),
+    make(Action.XATTR, content=b""),
+    make(Action.XATTR, content=b"\x01a\x00\x00\x01b\x00\x00"),
+    make(Action.XATTR, content=b"\xfa" + b"a" * 250 + b"\x0f\x02" + bytes(3842)),
     make(Action(64), content=b""),
     make(Action(255), name=b"", content=bytes(MAX_CONTENT)),
     make(Action.MKDIR, name=b"/"),
@@ -211,6 +213,10 @@ def test_the_longest_entry() -> None:
     assert len(longest.encode()) == MAX_ENTRY
     with pytest.raises(InvalidEntry):
         Entry.decode(longest.encode() + b"x")
+
+
+def _bytes(number: int, size: int) -> bytes:
+    return number.to_bytes(size, "big", signed=True)
 
 
 BEYOND = {
@@ -243,7 +249,10 @@ BEYOND = {
     "size of seven bytes": raw(extensions=b"\x02\x07" + b"\x01" * 7),
     "size without blocks": raw(content=b"\x00"),
     "blocks without size": raw(extensions=b""),
-    "time of seven bytes": raw(extensions=b"\x01\x07" + bytes(7) + b"\x02\x01\x07"),
+    "time of no byte": raw(extensions=b"\x01\x00\x02\x01\x07"),
+    "time with a leading byte": raw(extensions=b"\x01\x02\x00\x07\x02\x01\x07"),
+    "time before 1901": raw(extensions=b"\x01\x08" + _bytes(MIN_TIME - 1, 8) + b"\x02\x01\x07"),
+    "time behind 2446": raw(extensions=b"\x01\x09" + _bytes(MAX_TIME + 1, 9) + b"\x02\x01\x07"),
     "open directory": raw(Action.MKDIR, content=b"\x00", extensions=b"\x04\x00"),
     "open mode of the root": raw(Action.MODE, name=b"\x01/", content=b"\x02\x01\xff", extensions=b"\x04\x00"),
     "open with a value": raw(Action.MKDIR, name=b"\x01/", content=b"\x00", extensions=b"\x04\x01\x01"),
@@ -252,21 +261,29 @@ BEYOND = {
     "extension cut off": raw(extensions=b"\x02\x01\x07\x05"),
     "extension longer than the rest": raw(extensions=b"\x02\x01\x07\x05\x02a"),
     "length of an extension not minimal": raw(extensions=b"\x02\x81\x00\x07"),
-    "unknown even extension": raw(extensions=b"\x02\x01\x07\x0c\x00"),
-    "moved file with a content": raw(extensions=b"\x02\x01\x07\x0a\x00"),
-    "moved with a value": raw(Action.LINK, content=b"\x1c" + b"h" * HASH_SIZE, extensions=b"\x0a\x01\x01"),
+    "unknown even extension": raw(extensions=b"\x02\x01\x07\x0a\x00"),
     "more extensions than there is room for": raw(
         extensions=b"\x02\x01\x07\x05\xfe\x07" + bytes(1022),
     ),
     "node of kind 0": raw(Action.NODE, content=b"\x01\x00", extensions=b""),
-    "node of kind 5": raw(Action.NODE, content=b"\x09\x05" + bytes(8), extensions=b""),
+    "node of kind 4": raw(Action.NODE, content=b"\x09\x04" + bytes(8), extensions=b""),
     "fifo with numbers": raw(Action.NODE, content=b"\x09\x01" + bytes(8), extensions=b""),
     "device without numbers": raw(Action.NODE, content=b"\x01\x03", extensions=b""),
-    "attribute neither set nor removed": raw(Action.XATTR, content=b"\x03\x02\x01a", extensions=b""),
-    "attribute without a name": raw(Action.XATTR, content=b"\x03\x01\x00a", extensions=b""),
-    "attribute with NUL in its name": raw(Action.XATTR, content=b"\x04\x01\x02a\x00", extensions=b""),
-    "attribute with its name cut off": raw(Action.XATTR, content=b"\x04\x01\x03ab", extensions=b""),
-    "removed attribute with a value": raw(Action.XATTR, content=b"\x04\x00\x01ab", extensions=b""),
+    "device with a major number of 13 bits": raw(
+        Action.NODE, content=b"\x09\x02\x00\x00\x10\x00" + bytes(4), extensions=b""
+    ),
+    "device with a minor number of 21 bits": raw(
+        Action.NODE, content=b"\x09\x02" + bytes(4) + b"\x00\x10\x00\x00", extensions=b""
+    ),
+    "attribute without a name": raw(Action.XATTR, content=b"\x03\x00\x00\x00", extensions=b""),
+    "attribute with NUL in its name": raw(Action.XATTR, content=b"\x05\x02a\x00\x00\x00", extensions=b""),
+    "attribute with a name of 251 bytes": raw(
+        Action.XATTR, content=b"\xfe\x01\xfb" + b"a" * 251 + b"\x00\x00", extensions=b""
+    ),
+    "attribute with its name cut off": raw(Action.XATTR, content=b"\x03\x03ab", extensions=b""),
+    "attribute with its value cut off": raw(Action.XATTR, content=b"\x05\x01a\x00\x02x", extensions=b""),
+    "attribute twice": raw(Action.XATTR, content=b"\x08\x01a\x00\x00\x01a\x00\x00", extensions=b""),
+    "attributes out of order": raw(Action.XATTR, content=b"\x08\x01b\x00\x00\x01a\x00\x00", extensions=b""),
     **{
         f"{action.name.lower()} with a size": raw(
             action, content=bytes((len(CONTENTS[action]),)) + CONTENTS[action], extensions=b"\x02\x01\x07"
@@ -331,7 +348,7 @@ def test_what_is_signed_obeys_the_same_rules() -> None:
         check_fields(Action.WRITE, b"a/b", b"", NO_EXTENSIONS)
 
 
-@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x0c\x00")])
+@pytest.mark.parametrize("data", [raw(14), raw(extensions=b"\x02\x01\x07\x0a\x00")])
 def test_an_entry_of_a_later_version_says_what_to_upgrade(data: bytes) -> None:
     with pytest.raises(UnsupportedEntry, match="upgrade the package basefs on this node"):
         Entry.decode(data)

@@ -201,7 +201,8 @@ def test_a_series_of_drafts_with_contents_that_must_be_prepared(replica: Replica
         yield author.rename(path("/d/1"), path("/d/moved"))
         yield author.remove(path("/d"), directory=True) if fails else Draft()
 
-    known = [(names, BytesContent(content), None) for names, content in data.items()]
+    tips = {path("/old"): replica.attributes(path("/old")).entry}
+    known = [(BytesContent(content), tips.get(names)) for names, content in data.items()]
     for fails, contents in ((True, ()), (True, known), (False, known)):
         attempts = 0
         before = replica.totals()["entries"]

@@ -91,7 +91,7 @@ def test_a_file_that_is_no_log(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    ["PRAGMA user_version = 99", "DROP TABLE links", "ALTER TABLE waiting RENAME COLUMN state TO other"],
+    ["PRAGMA user_version = 99", "DROP TABLE granted", "ALTER TABLE waiting RENAME COLUMN state TO other"],
 )
 def test_a_log_that_cannot_be_opened_leaves_no_file_open(tmp_path: pathlib.Path, damage: str) -> None:
     make_replica(tmp_path).close()

@@ -7,6 +7,7 @@ another tag, and vectors of its own.
 from __future__ import annotations
 
 import json
+import os
 
 from basefs.log import blocks, codecs
 from basefs.log.entries import Action, Entry
@@ -14,7 +15,7 @@ from basefs.log.extensions import NO_EXTENSIONS, Extensions, Recovery, RecoveryK
 from basefs.log.hashes import HASH_SIZE, BlockHash, sha224
 from basefs.log.keys import SigningKey
 from basefs.log.recovery import message
-from basefs.view.states import encode_mode
+from basefs.view.states import Kind, Owner, encode_mode, encode_node, encode_xattrs
 from tests.support.project import ROOT
 
 FILE = ROOT / "tests" / "data" / "vectors.json"
@@ -55,7 +56,7 @@ def entries() -> dict[str, Entry]:
     add("write empty", "mkdir", Action.WRITE, b"empty")
     add("write largest", "mkdir", Action.WRITE, b"huge", huge, Extensions(blocks.MAX_CONTENT_BYTES, mtime=-1))
     add("mode", "write", Action.MODE, b"motd", encode_mode(0o640, None))
-    add("mode owner", "mode", Action.MODE, b"motd", encode_mode(0o640, (b"root", b"adm")))
+    add("mode owner", "mode", Action.MODE, b"motd", encode_mode(0o640, Owner(b"root", b"adm", 0, 4)))
     add("ack", "mode owner", Action.ACK, b"motd")
     add("delete", "ack", Action.DELETE, b"motd")
     add("revert", "delete", Action.REVERT, b"motd", made["write"].hash)
@@ -64,10 +65,11 @@ def entries() -> dict[str, Entry]:
     add("name of 255 bytes", "mkdir", Action.MKDIR, b"n" * 255)
     add("revoke", "grant other", Action.REVOKE, "clé".encode(), other.fingerprint)
     add("mode special", "write", Action.MODE, b"motd", encode_mode(0o4755, None), Extensions(mtime=BIRTH + 123_456_789))
-    add("fifo", "mkdir", Action.NODE, b"pipe", b"\x01")
-    add("block device", "mkdir", Action.NODE, b"disk", b"\x04" + (8).to_bytes(4, "big") + (1).to_bytes(4, "big"))
-    add("xattr", "mode special", Action.XATTR, b"motd", b"\x01\x0cuser.comment" + b"greeting")
-    add("xattr removed", "xattr", Action.XATTR, b"motd", b"\x00\x0cuser.comment")
+    add("fifo", "mkdir", Action.NODE, b"pipe", encode_node(Kind.FIFO))
+    add("block device", "mkdir", Action.NODE, b"disk", encode_node(Kind.BLOCK, os.makedev(8, 1)))
+    xattrs = encode_xattrs(((b"user.comment", b"greeting"), (b"user.empty", b"")))
+    add("xattr", "mode special", Action.XATTR, b"motd", xattrs)
+    add("xattr removed", "xattr", Action.XATTR, b"motd")
     add("grant again", "revoke", Action.GRANT, "clé".encode(), other.public)
     add("admit", "grant again", Action.ADMIT, b"reader", other.public)
     add("annotation 64", "mode", Action(64), b"", b"of a later version")
@@ -81,7 +83,6 @@ def entries() -> dict[str, Entry]:
     by = {key.public: key.secret.sign(signed) for key in (other, third)}
     recovery = Recovery(1, tuple((index, by[public]) for index, public in enumerate(publics)))
     add("recovery", "root recoverable", Action.GRANT, b"root", root.public, Extensions(recovery=recovery))
-    add("link moved", "mkdir", Action.LINK, b"motd.old", made["write"].hash, Extensions(is_moved=True))
     return made
 
 

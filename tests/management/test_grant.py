@@ -6,7 +6,6 @@ import pytest
 
 from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
-from basefs.view.members import MOST_OF_ONE
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, path
 from tests.support.node import Node
@@ -164,18 +163,3 @@ def test_the_daemon_refuses_names_as_well(tree: Cli, node: Node) -> None:
     assert "that key is named alice" in tree.fails("grant", "conf:/", "zed", ALICE.public.hex())
     node.basefs("unmount", "conf")
     assert granted(tree, "/d") == [(b"alice", ALICE.public)]
-
-
-def test_a_key_below_the_root_lets_in_no_more_than_are_members(tree: Cli) -> None:
-    tree("grant", "conf:/d", "alice", ALICE.public.hex())
-    with tree.replica("conf") as replica:
-        parent = replica.grants(path("/d"))[-1].entry.hash
-        minted = [SigningKey.generate() for _ in range(MOST_OF_ONE - 1)]
-        made = [ALICE.sign(parent, 1, Action.GRANT, b"%d" % number, key.public) for number, key in enumerate(minted)]
-        assert len(replica.apply(made, []).entries) == len(made)
-    ALICE.save(tree.base / "alice.key")
-    late = ("grant", "conf:/d", "late", BOB.public.hex())
-    assert f"has let in {MOST_OF_ONE} members" in tree.fails(*late, "-k", tree.base / "alice.key")
-    # Those that are members get another name.
-    tree("grant", "conf:/d", "again", minted[0].public.hex(), "-f", "-k", tree.base / "alice.key")
-    tree(*late)

@@ -17,7 +17,7 @@ from basefs.log.extensions import Extensions
 from basefs.log.keys import SigningKey
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.states import Kind
+from basefs.view.states import Kind, Owner
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
 from tests.support.helpers import noise, path
@@ -351,7 +351,7 @@ def test_a_dry_run_says_what_changes_in_a_path(conf: Cli) -> None:
         replica.commit(lambda author: author.write(path("/d/content"), b"2\n"))
         replica.commit(lambda author: author.write(path("/d/longer"), b"and more\n"))
         replica.commit(lambda author: author.set_attributes(path("/d/mode"), mode=0o600))
-        replica.commit(lambda author: author.set_attributes(path("/d/owner"), owner=(b"root", b"adm")))
+        replica.commit(lambda author: author.set_attributes(path("/d/owner"), owner=Owner(b"root", b"adm", 0, 4)))
         replica.commit(lambda author: author.set_attributes(path("/d/time"), mtime=2 * 10**9))
         replica.commit(lambda author: author.write(path("/d/both"), b"2\n", mode=0o600))
         replica.commit(lambda author: author.remove(path("/d/kind"), directory=False))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 
-from basefs.log.entries import Action
-from basefs.log.keys import SigningKey, fingerprint_of
+from basefs.log.keys import SigningKey
 from basefs.management.output import SHORT
-from basefs.view.members import MOST_OF_ONE
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, path
 
@@ -68,22 +66,3 @@ def test_those_that_do_not_count_any_more(conf: Cli) -> None:
     conf("grant", "conf:/a", "alice", ALICE.public.hex())
     standings = [row["standing"] for row in json.loads(conf("keys", "-a", "conf", "--json")) if row["name"] == "alice"]
     assert standings == ["revoked", "valid"]
-
-
-def test_a_key_that_is_one_too_many_is_surplus(conf: Cli) -> None:
-    many = [SigningKey.generate() for _ in range(MOST_OF_ONE)]
-    with conf.replica("conf") as replica:
-        replica.commit(lambda author: author.make_directory(path("/a")))
-        replica.commit(lambda author: author.grant(path("/a"), b"alice", ALICE.public))
-        parent = replica.grants(path("/a"))[-1].entry.hash
-        replica.apply(
-            [ALICE.sign(parent, 1, Action.GRANT, b"%03d" % at, key.public) for at, key in enumerate(many)], []
-        )
-        members = replica.members()
-    found = {row["public"]: row["standing"] for row in json.loads(conf("keys", "conf", "--json"))}
-    assert sorted(found.values()) == ["surplus", *["valid"] * (MOST_OF_ONE + 1)]
-    assert {bytes.fromhex(public) for public, standing in found.items() if standing == "valid"} == members
-    # It can be revoked like any other one.
-    (surplus,) = [public for public, standing in found.items() if standing == "surplus"]
-    conf("revoke", "conf:/a", fingerprint_of(bytes.fromhex(surplus)).hex())
-    assert "surplus" not in conf("keys", "conf")

@@ -16,6 +16,7 @@ from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.events import EventType
+from basefs.view.states import Owner
 from tests.support.commands import Cli
 from tests.support.helpers import path
 from tests.support.node import Node
@@ -304,7 +305,7 @@ def test_another_mode_owner_or_time_is_called_as_events_call_it(conf: Cli) -> No
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.write(path("/f"), b"x"))
         replica.commit(lambda author: author.set_attributes(path("/f"), mode=0o600))
-        replica.commit(lambda author: author.set_attributes(path("/f"), owner=(b"root", b"adm")))
+        replica.commit(lambda author: author.set_attributes(path("/f"), owner=Owner(b"root", b"adm", 0, 4)))
         replica.commit(lambda author: author.set_attributes(path("/f"), mtime=10**9))
     word = EventType.ATTRIBUTES.value
     assert [row["action"] for row in json.loads(conf("log", "conf:/f", "--json"))] == [word, word, word, "write"]

@@ -1,25 +1,45 @@
-"""A daemon under strace(1), and what it does to its home."""
+"""Programs and a filesystem under strace(1), and what they do to its directory."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import itertools
+import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from basefs.fs.filesystem import Filesystem
+from basefs.fs.worktree.owners import Owners
 from tests.power.disk import Disk
-from tests.power.trace import CALLS, Call, calls
-from tests.support.mounts import wait_until
-from tests.support.node import COMMAND, Node, detach
+from tests.power.trace import CALLS, calls
+from tests.support.helpers import make_replica
+from tests.support.project import ROOT
 
 #: Bytes of an argument that are recorded: more than anybody writes at once.
 _LONGEST = 8 << 20
+_OPTIONS = ("-f", "-y", "-ttt", "-T", "-xx", "-qq", "-s", str(_LONGEST), "--seccomp-bpf", "-e", "signal=none")
+
+
+class Version(NamedTuple):
+    """What a name was from some moment on.
+
+    Attributes:
+        path: the name.
+        content: its digest; `directory`, or `None` for nothing.
+        began: when the call began that made it so, UNIX seconds.
+        promised: when a call had returned that made it durable, `None` if none did.
+        stamps: inode, modification time and change time then.
+    """
+
+    path: str
+    content: str | None
+    began: float
+    promised: float | None
+    stamps: tuple[int, int, int] | None
 
 
 def tree_below(root: Path) -> dict[bytes, bytes | None]:
@@ -41,55 +61,34 @@ def require_strace() -> None:
 
 
 class Recorder:
-    """A node without a network whose daemons are recorded, one after the other.
+    """A filesystem in a directory, and the recorded processes that work on it, one after the other.
 
     Attributes:
-        node: the node.
-        disk: what its filesystems are on, with all that was recorded.
+        home: the directory, which stays until the end, so that no new file gets an inode number of a recorded one.
+        disk: what it is on, with all that was recorded.
+        versions: what names were, in this order.
     """
 
-    def __init__(self, node: Node, name: str) -> None:
-        self.node = node
-        self._name = name
-        self._root = node.home / "fs"
-        self.disk = Disk(os.fsencode(self._root), tree_below(self._root))
+    def __init__(self, base: Path) -> None:
+        self.home = base / "recorded"
+        self._file = base / "trace"
+        replica = make_replica(self.home)
+        Filesystem(replica, Owners(os.getuid(), os.getgid(), keep=False), 0.0).close()
+        replica.close()
+        self.disk = Disk(os.fsencode(self.home), tree_below(self.home))
+        self.versions: list[Version] = []
 
-    @contextlib.contextmanager
-    def mounted(self) -> Iterator[Path]:
-        """A mount; at the end it is recorded what its daemon, which has ended then, has done."""
-        point = self.node.mountpoint
-        point.mkdir(exist_ok=True)
-        file = self.node.base / "trace"
-        options = ["-f", "-y", "-ttt", "-T", "-xx", "-qq", "-s", str(_LONGEST), "--seccomp-bpf", "-e", "signal=none"]
-        options += ["-e", f"trace={','.join(f'?{name}' for name in CALLS)}", "-o", str(file)]
-        command = ["strace", *options, COMMAND, "mount", "-f", "-s", self._name, point]
-        with (self.node.base / "printed").open("ab") as printed:
-            process = subprocess.Popen(command, env=self.node.environment, stdout=printed, stderr=printed)
-        try:
-            wait_until(lambda: process.poll() is not None or os.path.ismount(point), "the mount")
-            assert process.poll() is None, self.printed()
-            yield point
-            wait_until(lambda: process.poll() is not None, "the end of the daemon")
-        finally:
-            process.kill()
-            process.wait()
-            # Of a daemon that was killed.
-            detach(point)
-        with file.open() as lines:
+    def record(self, seed: int, steps: int, ending: str) -> None:
+        """Have programs do so many things; `ending`: `close` or `kill`."""
+        command = ["strace", *_OPTIONS, "-e", f"trace={','.join(f'?{name}' for name in CALLS)}", "-o", self._file]
+        command += [sys.executable, "-m", "tests.power.work", self.home, str(seed), str(steps), ending]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        for line in done.stdout.splitlines():
+            path, content, began, promised, stamps = json.loads(line)
+            self.versions.append(Version(path, content, began, promised, None if stamps is None else tuple(stamps)))
+        with self._file.open() as lines:
             ended, cut_off = calls(lines)
-        self.disk = self._played(ended, cut_off)
-
-    def _played(self, ended: list[Call], cut_off: list[Call]) -> Disk:
-        """The disk with all that has happened, with those calls cut off by a kill -9 that have."""
-        left = tree_below(self._root)
-        for count in range(len(cut_off) + 1):
-            for some in itertools.combinations(cut_off, count):
-                disk = copy.deepcopy(self.disk)
-                disk.play([*ended, *some])
-                if disk.whole() == left:
-                    return disk
-        raise AssertionError("what was recorded is not what has happened")
-
-    def printed(self) -> str:
-        """What the daemons have printed."""
-        return (self.node.base / "printed").read_text(errors="replace")
+        assert not cut_off
+        self.disk.play(ended)
+        assert self.disk.whole() == tree_below(self.home), "what was recorded is not what has happened"

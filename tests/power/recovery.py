@@ -1,25 +1,42 @@
-"""A daemon's filesystem, started on what a disk holds after a power cut."""
+"""A filesystem that starts on what a disk holds after a power cut."""
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
 
-from basefs.errors import BaseFSError, IncompleteContent
+from basefs.fs.filesystem import Filesystem
+from basefs.fs.worktree.machine import Machine
+from basefs.fs.worktree.owners import Owners
 from basefs.log.check import check
-from basefs.log.keys import SigningKey
-from basefs.path import Path
+from basefs.path import display
 from basefs.replica.replica import LOG_FILE, Replica
 from basefs.view.states import Kind
-from tests.fs.local import Local, abandon
-from tests.power.history import ELSEWHERE
+from tests.power.recording import Version
+from tests.power.work import digest
+from tests.support.helpers import ROOT_KEY
 
-#: What is in every filesystem.
-_ALWAYS = ".cluster"
-#: What a daemon may say of what it finds.
-_KNOWN = ("lost the last save of", "kept on this node only: blocks of")
+_Stamps = tuple[int, int, int]
+
+
+class Recovered(NamedTuple):
+    """What became of the names: digests of contents, or `directory`.
+
+    Attributes:
+        published: in the log that the cut has left.
+        disk: in the worktree that it has left.
+        shown: in the worktree once the filesystem has started and published.
+        problems: what is wrong with that.
+    """
+
+    published: dict[str, str]
+    disk: dict[str, str]
+    shown: dict[str, str]
+    problems: list[str]
 
 
 def write_tree(target: pathlib.Path, tree: Mapping[bytes, bytes | None]) -> None:
@@ -33,72 +50,73 @@ def write_tree(target: pathlib.Path, tree: Mapping[bytes, bytes | None]) -> None
             place.write_bytes(content)
 
 
-def contents(local: Local) -> dict[str, bytes]:
-    """All that a filesystem shows: files with their contents, directories with their paths."""
-    found: dict[str, bytes] = {}
-    todo: list[Path] = [()]
-    while todo:
-        above = todo.pop()
-        for name, (kind, _) in local.fs.working.kinds(above).items():
-            names = (*above, name)
-            text = b"/".join(names).decode()
-            if kind is Kind.DIRECTORY:
-                found[text] = text.encode()
-                todo.append(names)
-            else:
-                try:
-                    found[text] = local.load(names)
-                except IncompleteContent:
-                    found[text] = ELSEWHERE
-    assert found.pop(_ALWAYS) is not None
-    return found
+def _names(top: pathlib.Path) -> dict[str, str]:
+    return {
+        str(place.relative_to(top)): "directory" if place.is_dir() else digest(place.read_bytes())
+        for place in top.rglob("*")
+    }
 
 
-class _Complaints(logging.Handler):
-    """The unexpected log records."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.found: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not any(known in record.getMessage() for known in _KNOWN):
-            self.found.append(self.format(record))
+def _published(replica: Replica) -> dict[str, str]:
+    return {
+        display(path)[1:]: "directory" if kind is Kind.DIRECTORY else digest(replica.read(path))
+        for path, kind in replica.live_paths()
+        if path
+    }
 
 
-def recover(directory: pathlib.Path, key: SigningKey) -> tuple[dict[str, bytes], list[str]]:
-    """What a filesystem shows that is started in a directory, and everything that is wrong with it."""
-    complaints = _Complaints()
-    logging.getLogger("basefs").addHandler(complaints)
-    try:
-        found, problems = _recover(directory, key)
-    except (BaseFSError, OSError) as error:
-        found, problems = {}, [f"it does not start: {error!r}"]
-    finally:
-        logging.getLogger("basefs").removeHandler(complaints)
-    return found, problems + complaints.found
+@contextlib.contextmanager
+def _stamped(top: pathlib.Path, versions: Sequence[Version]) -> Iterator[None]:
+    """Let the files of a written disk have the inode numbers and times that they had where they were recorded.
+
+    Nobody can set a change time.  What no program has written, as it is torn, has those of the last version.
+    """
+    stamps: dict[int, _Stamps] = {}
+    for place in top.rglob("*"):
+        path = str(place.relative_to(top))
+        known = [version for version in versions if version.path == path and version.stamps]
+        same = [version for version in known if place.is_file() and version.content == digest(place.read_bytes())]
+        for version in (same or known)[-1:]:
+            assert version.stamps is not None
+            stamps[place.lstat().st_ino] = version.stamps
+
+    def with_stamps(call: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        def found(*arguments: Any, **options: Any) -> os.stat_result:
+            real = call(*arguments, **options)
+            if real.st_ino not in stamps:
+                return real
+            inode, mtime, ctime = stamps[real.st_ino]
+            fields = (real.st_mode, inode, *real[2:8], mtime // 10**9, ctime // 10**9)
+            return os.stat_result(fields, {"st_atime_ns": 0, "st_mtime_ns": mtime, "st_ctime_ns": ctime})
+
+        return found
+
+    with contextlib.ExitStack() as stack:
+        for name in ("stat", "lstat", "fstat"):
+            stack.enter_context(mock.patch.object(os, name, with_stamps(getattr(os, name))))
+        yield
 
 
-def _recover(directory: pathlib.Path, key: SigningKey) -> tuple[dict[str, bytes], list[str]]:
-    problems: list[str] = []
-    local = Local(Replica(directory, [key]))
-    try:
-        found = contents(local)
-        local.publish()
-        if local.fs.unpublished() > sum(content == ELSEWHERE for content in found.values()):
-            problems.append(f"{local.fs.unpublished()} names are not published")
-        shown = contents(local)
-        problems.extend(f"{path}: changed by being published" for path in _differing(found, shown))
-        problems.extend(map(str, check(directory / LOG_FILE)))
-        problems.extend(f"the view of {names} is not that of the log" for names in local.replica.check_view())
-    finally:
-        spools = local.spools()
-        local.fs.close()
-        local.replica.close()
-        # A daemon that ends leaves them to the kernel; here hundreds of them would stay open.
-        abandon(spools)
-    return found, problems
-
-
-def _differing(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> list[str]:
-    return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
+def recover(home: pathlib.Path, versions: Sequence[Version]) -> Recovered:
+    """Start a filesystem on what a cut has left in a directory, and let it publish; `versions`: of before the cut."""
+    machine = Machine(boot=lambda: b"after the cut")
+    replica = Replica(home, [ROOT_KEY])
+    published = _published(replica)
+    tree = home / "tree"
+    disk = _names(tree)
+    with _stamped(tree, versions):
+        filesystem = Filesystem(replica, Owners(os.getuid(), os.getgid(), keep=False), 0.0, machine=machine)
+        filesystem.publish()
+        filesystem.settle()
+    shown, view = _names(tree), _published(replica)
+    empty = digest(b"")
+    problems = [
+        f"{path} is {shown.get(path)} here, and {view.get(path)} in the log"
+        for path in sorted(shown.keys() | view.keys())
+        if shown.get(path) != view.get(path) and not path.endswith("~") and (path in view or shown[path] != empty)
+    ]
+    problems += [f"the view of {display(path)} is not that of the log" for path in replica.check_view()]
+    filesystem.close()
+    replica.close()
+    problems += map(str, check(home / LOG_FILE))
+    return Recovered(published, disk, shown, problems)

@@ -1,12 +1,11 @@
-"""A cut of the power at any moment: a daemon starts on whatever the disk has kept, and keeps what was promised.
+"""A cut of the power at any moment: a filesystem starts on whatever the disk has kept, and keeps what was promised.
 
-What a real daemon did to the disk while programs worked on its mount is cut off at random, and what was not synced is
-lost at random.  HYPOTHESIS_PROFILE says how often, see `tests/conftest.py`.
+What programs and a filesystem did to a directory is cut off at random, and what was not synced is lost at random.
+HYPOTHESIS_PROFILE says how often, see `tests/conftest.py`.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from pathlib import Path
@@ -14,111 +13,85 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from basefs.log.keys import SigningKey
-from tests.power.disk import Fate, Left, any_fate
-from tests.power.history import History
-from tests.power.programs import Programs
-from tests.power.recording import Recorder, require_strace
-from tests.power.recovery import recover, write_tree
-from tests.support.helpers import noise
+from tests.power.disk import any_fate
+from tests.power.recording import Recorder, Version, require_strace
+from tests.power.recovery import Recovered, recover, write_tree
 from tests.support.mounts import temporary_directory
-from tests.support.node import Node
 
-pytestmark = pytest.mark.fuse
+pytestmark = pytest.mark.process
 
-NAME = "conf"
-#: What programs do before each daemon is killed or stopped.
+#: What programs do in each process.
 STEPS = 25
 #: Cuts of one recording.
 CUTS = 300
-
-
-#: How many of them; what a daemon does meanwhile, and when, is never the same.
+#: How many of them; what happens meanwhile, and when, is never the same.
 RECORDINGS = max(1, settings().max_examples // CUTS)
 
 
-def record(base: Path, seed: int) -> tuple[Recorder, History, SigningKey]:
-    """Programs on three mounts of a filesystem, of which two end by a kill -9."""
-    with Node.temporary(base) as node:
-        node.basefs("genkey")
-        node.basefs("bootstrap", NAME)
-        recorder, history = Recorder(node, NAME), History()
-        for number in range(3):
-            with recorder.mounted() as point:
-                Programs(point, history, 10 * seed + number).run(STEPS)
-                if number == 1:
-                    node.basefs("unmount", NAME)
-                    history.synced_all()
-                else:
-                    node.kill(NAME)
-        assert "Traceback" not in recorder.printed()
-        return recorder, history, SigningKey.load(node.home / "key")
+def record(base: Path, seed: int) -> Recorder:
+    """Programs on a filesystem, in three processes of which two are killed."""
+    recorder = Recorder(base)
+    for number, ending in enumerate(("kill", "close", "kill")):
+        recorder.record(10 * seed + number, STEPS, ending)
+    return recorder
 
 
-@pytest.mark.logs("lost the last save of")
+def broken(versions: list[Version], found: Recovered) -> list[str]:
+    """What is not as programs were promised; `versions`: what names were before the cut."""
+    problems = list(found.problems)
+    known = {version.content for version in versions}
+    for path in sorted({version.path for version in versions}):
+        if path.endswith("~"):
+            continue
+        mine = [version for version in versions if version.path == path]
+        contents = [version.content for version in mine]
+        least = _last(contents, found.published.get(path)) if path in found.published else -1
+        promised = [number for number, version in enumerate(mine) if version.promised is not None]
+        shown = found.shown.get(path)
+        at = _last(contents, shown)
+        if shown is None and at < 0:
+            # It was not there before the first version.
+            at = -1 if least < 0 else at - 1
+        what = f"{path} is {shown}, was {contents}, published {found.published.get(path)}, kept {found.disk.get(path)}"
+        if shown is not None and shown not in known:
+            # Torn: it must be what was closed last, and not published.
+            if least >= len(mine) - 1 or promised[-1:] == [len(mine) - 1]:
+                problems.append(f"torn: {what}")
+        elif at < least:
+            problems.append(f"published and lost: {what}")
+        elif promised and at < promised[-1]:
+            problems.append(f"synced and lost: {what}")
+    return problems
+
+
+def _last(contents: list[str | None], content: str | None) -> int:
+    """The last version that is this one, -1 if none is."""
+    return max((number for number, each in enumerate(contents) if each == content), default=-1)
+
+
+@pytest.mark.logs("after a power cut", "a power cut has taken")
 @pytest.mark.parametrize("recording", range(RECORDINGS))
 def test_what_was_promised_survives(recording: int, tmp_path: Path) -> None:
     require_strace()
     seed = recording if settings().derandomize else random.randrange(1_000_000)
     with temporary_directory() as base:
-        recorder, history, key = record(base, seed)
-        disk = recorder.disk
-        chance = random.Random(seed)
+        recorder = record(base, seed)
+        disk, chance = recorder.disk, random.Random(seed)
         interesting, kinds = disk.interesting(), disk.kinds()
-        assert len(history.promised()) > STEPS
+        assert sum(version.promised is not None for version in recorder.versions) > STEPS / 2
         for number in range(min(CUTS, settings().max_examples)):
             cut, fate = chance.choice(interesting), any_fate(chance, kinds)
             tree = disk.after(cut, fate)
             write_tree(base / "cut", tree)
-            found, problems = recover(base / "cut" / NAME, key)
-            problems += history.broken(found, disk.ends[cut] if cut < len(disk) else float("inf"))
+            end = disk.ends[cut] if cut < len(disk) else float("inf")
+            # A call that was cut off may have happened.
+            before = [
+                each._replace(promised=each.promised if each.promised is not None and each.promised < end else None)
+                for each in recorder.versions
+                if each.began < end
+            ]
+            problems = broken(before, recover(base / "cut", before))
             shutil.rmtree(base / "cut")
             if problems:
                 write_tree(tmp_path / "cut", tree)
                 pytest.fail(f"seed {seed}, cut {number} at {cut}, {fate}, in {tmp_path}: {problems}")
-
-
-@pytest.mark.logs("lost the last save of")
-def test_what_one_daemon_kept_survives_the_start_of_the_next(tmp_path: Path) -> None:
-    """What was published right before a kill is in a log that nobody has synced, and what a clean end promised may be
-    in files beside the journal alone: the next start forgets neither."""
-    require_strace()
-    with temporary_directory() as base, Node.temporary(base) as node:
-        node.basefs("genkey")
-        node.basefs("bootstrap", NAME)
-        recorder, history = Recorder(node, NAME), History()
-
-        def save(path: str, number: int, *, sync: bool) -> None:
-            began, content = history.now(), noise(number, 9000)
-            descriptor = os.open(point / path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.write(descriptor, content)
-            if sync:
-                os.fsync(descriptor)
-            os.close(descriptor)
-            history.set(path, content, began)
-            if sync:
-                history.synced(path)
-
-        with recorder.mounted() as point:
-            for number, path in enumerate("abc"):
-                save(path, number, sync=True)
-            node.settle(NAME)
-            for number, path in enumerate("abc"):
-                save(path, 10 + number, sync=True)
-                save(path, 20 + number, sync=False)
-            node.settle(NAME)
-            node.kill(NAME)
-        with recorder.mounted() as point:
-            save("d~", 30, sync=False)
-            node.basefs("unmount", NAME)
-            history.synced_all()
-        with recorder.mounted() as point:
-            node.kill(NAME)
-        disk, key = recorder.disk, SigningKey.load(node.home / "key")
-        for cut in disk.interesting():
-            for left in (Left.NOTHING, Left.ALL):
-                write_tree(base / "cut", disk.after(cut, Fate(0, left, dict.fromkeys(disk.kinds(), left))))
-                found, problems = recover(base / "cut" / NAME, key)
-                problems += history.broken(found, disk.ends[cut] if cut < len(disk) else float("inf"))
-                shutil.rmtree(base / "cut")
-                assert not problems, f"cut at {cut}, {left}"

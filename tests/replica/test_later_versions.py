@@ -85,7 +85,7 @@ def test_an_unknown_even_extension_says_what_to_upgrade(replicas, extensions: Ex
 
 @pytest.mark.parametrize(
     ("action", "content"),
-    [(Action.XATTR, b"\x01\x06user.avalue"), (Action.ADMIT, STRANGER.public), (Action.NODE, b"\x01")],
+    [(Action.XATTR, b"\x01a\x00\x05value"), (Action.ADMIT, STRANGER.public), (Action.NODE, b"\x01")],
 )
 def test_what_no_mount_shows_is_stored_and_synced(replicas, action: Action, content: bytes) -> None:
     one, two = replicas

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from basefs.fs.staging.scratch import ScratchNames
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from basefs.daemon.api.services import NodeServices
 from basefs.errors import NoSpace
 from basefs.fs.events.feed import Feed
 from basefs.fs.filesystem import Filesystem
+from basefs.fs.worktree.scratch import ScratchNames
 from basefs.gossip.members import TAG_FS, TAG_SYNC, Member, Peer
 from basefs.gossip.service import Gossip
 from basefs.log.entries import Action, Entry
@@ -150,9 +150,7 @@ class SimulatedNode:
             degree=3,
             shared=SessionContext(room=room, rng=rng),
         )
-        filesystem = SimpleNamespace(
-            working=SimpleNamespace(scratch=ScratchNames()), publish=lambda patient: None, unpublished=lambda: 0
-        )
+        filesystem = SimpleNamespace(scratch=ScratchNames(), publish=lambda patient: None, unpublished=lambda: 0)
         self._services = NodeServices(
             self.replica,
             cast(Filesystem, filesystem),

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from basefs.errors import IncompleteContent
+from basefs.log.entries import Action
 from basefs.log.hashes import BlockHash, EntryHash
-from basefs.path import Path, display
-from basefs.replica.replica import Attributes
+from basefs.path import display
 from basefs.view.states import Kind
+from tests.simulation.mount import Saves, digest
 from tests.simulation.node import Node
 from tests.support.helpers import STRANGER
 from tests.view.test_oracle import oracle_of
@@ -54,7 +55,6 @@ class Checks:
             node.watched.accusations.clear()
             self.found += [f"{node.host} tells of changes: {what}" for what in node.heard.found]
             node.heard.found.clear()
-            self.found += node.check_mount()
             if not node.running:
                 continue
             for other in self._nodes:
@@ -67,7 +67,7 @@ class Checks:
         root = node.replica.root_hash()
         if self._rebuilt.get(node.host) != root:
             self._rebuilt[node.host] = root
-            self.found += self._stale(node) + self._parted(node)
+            self.found += self._stale(node)
             self.found += [f"{node.host} has not told of {display(path)}" for path in node.heard.differs()[:1]]
         # As nodes compare themselves: the root hash does not tell of a content that may turn out to be needed.
         if self._seen.get(node.host) == root or node.replica.digest().missing:
@@ -83,25 +83,6 @@ class Checks:
     def _stale(node: Node) -> list[str]:
         wrong = node.replica.check_view()
         return [f"{node.host} shows something else than a rebuilt view at {display(path)}" for path in wrong[:1]]
-
-    @staticmethod
-    def _parted(node: Node) -> list[str]:
-        """Files that are not alike under all of their names, or have another number of these."""
-        files: dict[EntryHash, dict[Path, Attributes]] = {}
-        for path, kind in node.replica.live_paths():
-            shown = node.replica.attributes(path)
-            if kind is not Kind.DIRECTORY and shown.origin is not None:
-                files.setdefault(shown.origin, {})[path] = shown
-        found = []
-        for names in files.values():
-            where = " and ".join(map(display, names))
-            # Where the first name is gone, conflicts of modes are decided for each name, until somebody sets one again.
-            has_first = any(len(shown.version) == 1 for shown in names.values())
-            if len({(shown.content, shown.mode if has_first else 0) for shown in names.values()}) > 1:
-                found.append(f"{node.host} shows {where} as one file, and not alike")
-            if {shown.links for shown in names.values()} != {len(names)}:
-                found.append(f"{node.host} shows another number of names of {where}")
-        return found
 
     def _compare(self, node: Node) -> None:
         entries = frozenset(node.entries)
@@ -143,14 +124,26 @@ class Checks:
         if len({node.replica.root_hash() for node in nodes}) > 1:
             return "root hashes differ"
         for node in self._nodes:
-            if node.is_mounted and (waiting := node.mount.waiting()):
-                return f"{node.host} has not published {display(waiting[0])}"
+            if node in nodes and (differing := node.differing()):
+                return f"{node.host} shows something else on its mount at {display(differing[0])}"
         return ""
 
     def _must_come(self, block: BlockHash) -> bool:
         """Whether a node that lacks a block must get it from others."""
         may_be_lost = self._loses_contents or any(block in node.cut for node in self._nodes)
         return not may_be_lost or any(node.replica.block(block) is not None for node in self._alike)
+
+    def lost(self, saves: Saves) -> list[str]:
+        """The contents that programs have saved and nobody has removed, and that are neither in a log nor on a disk."""
+        found = set[str]()
+        for node in self._nodes:
+            if node.is_mounted:
+                found |= node.mount.contents()
+            for entry in node.entries.values():
+                if entry.action is Action.WRITE:
+                    with contextlib.suppress(IncompleteContent):
+                        found.add(digest(node.replica.content_at(entry.hash)))
+        return saves.missing(found)
 
     def end(self, written: Mapping[EntryHash, bytes]) -> list[str]:
         """Of nodes that do not differ: what they show, and who signed it; `written`: contents of users, by entry."""
@@ -164,14 +157,10 @@ class Checks:
                 differ = [path for path, _ in shown[node.host].items() ^ shown[first.host].items()]
                 found.append(f"{node.host} and {first.host} show something else at {' '.join(sorted(differ))}")
             found += self._stale(node)
-            if node.is_mounted:
-                differ = [display(path) for path in node.mount.differing()]
-                found += [f"{node.host} shows something else on its mount at {' '.join(differ)}"] if differ else []
-                found += [] if self._loses_contents else node.doubled()
         oracle = oracle_of(cast(Any, first))
         if shown_by(first.replica) != oracle.tree():
             found.append(f"{first.host} shows something else than the rules say")
-        if first.replica.members() != oracle.members().keys():
+        if first.replica.members() != oracle.members():
             found.append(f"{first.host} has other members than the rules say")
         return found + self._forged(first, written)
 
@@ -197,6 +186,6 @@ class Checks:
                 with contextlib.suppress(IncompleteContent):
                     content = node.replica.read(path)
             time = 0 if kind is Kind.DIRECTORY else attributes.mtime
-            facts = (kind, attributes.mode, attributes.owner, attributes.size, attributes.links, attributes.entry, time)
+            facts = (kind, attributes.mode, attributes.owner, attributes.size, attributes.entry, time)
             shown[display(path)] = f"{facts} {hashlib.sha224(content).hexdigest()}"
         return shown

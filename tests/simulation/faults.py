@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from basefs.fs.publish.plan import MAX_STEPS
-
 from basefs.errors import InvalidEntry, NoSpace
 from basefs.gossip.events import Address, encode_events
 from basefs.log.blocks import Block
@@ -142,14 +140,13 @@ class Plan:
             mounted = tuple(number for number in range(nodes) if programs.random() < 0.6)
             deeds = {kind: weight for kind, weight in DEEDS.items() if programs.random() < 0.7}
             faults += MOUNT_KINDS if mounted and not calm and programs.random() < 0.8 else ()
-            plan = replace(plan, mounted=mounted, deeds={**deeds, "save": DEEDS["save"]}, faults=faults)
-            return replace(plan, tuning=replace(tuning, most=programs.choice((MAX_STEPS, 1, 2))))
+            return replace(plan, mounted=mounted, deeds={**deeds, "save": DEEDS["save"]}, faults=faults)
         return plan
 
     def without_mounts(self) -> Plan:
         """The same without programs on mounts."""
         faults = tuple(kind for kind in self.faults if kind not in MOUNT_KINDS)
-        return replace(self, mounted=(), faults=faults, tuning=replace(self.tuning, most=MAX_STEPS))
+        return replace(self, mounted=(), faults=faults)
 
     @property
     def hosts(self) -> list[str]:
@@ -157,7 +154,7 @@ class Plan:
         return [f"10.0.0.{number}" for number in range(1, self.nodes + 1)]
 
     def __str__(self) -> str:
-        is_tiny = replace(self.tuning, most=MAX_STEPS) != Tuning()
+        is_tiny = self.tuning != Tuning()
         mounts = " ".join(str(number + 1) for number in self.mounted)
         return (
             f"{self.nodes} nodes, {self.seconds:.0f} s, faults: {' '.join(self.faults) or 'none'}, "
@@ -387,5 +384,7 @@ class Faults:
         elif not await node.doom(self._rng, off=off):
             return
         await asyncio.sleep(seconds)
+        if node.is_mounted and self._rng.random() < 0.3:
+            node.doom_start(self._rng)
         self._network.off.discard(node.host)
         await node.start(self._hosts, self._plan.seed)

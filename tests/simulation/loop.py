@@ -30,7 +30,6 @@ class Process:
         disk: seconds that a job of a worker thread takes at the most.
         alive: whether it was not killed; what a killed one does reaches nobody.
         hostile: whether it is no program of ours.
-        run: calls what changes its disk, and may end it in the middle of that.
     """
 
     host: str
@@ -38,7 +37,6 @@ class Process:
     disk: float = 0.003
     alive: bool = True
     hostile: bool = False
-    run: Callable[[Callable[[], Any]], Any] = lambda call: call()
 
 
 #: The process on whose behalf code runs.
@@ -118,7 +116,7 @@ class Loop(asyncio.SelectorEventLoop):
             if future.cancelled():
                 return
             try:
-                future.set_result(process.run(lambda: func(*arguments)))
+                future.set_result(func(*arguments))
             except Exception as error:
                 future.set_exception(error)
 

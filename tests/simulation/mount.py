@@ -1,53 +1,60 @@
-"""The mount of a node without FUSE: the real staging and publishing, and who calls them in a daemon.
+"""A mount without FUSE: programs change a real directory, and its worktree is the real one.
 
-A process may be ended in the middle of a call: between two system calls or statements of SQLite that change the disk
-(`Boundaries`).  The disk is then copied, and what the process goes on doing reaches nobody.
+What the mount server does for a daemon is done by `Mount`, which outlives the daemon's processes: it tells of each
+change after it was made, and knows which files are open for writing.  `Worktree` is what one process has: it may end
+before any system call or statement of SQLite that changes something (`Boundaries`).  The disk keeps what was written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import hashlib
 import os
 import sqlite3
+import stat
 import sys
-from collections.abc import Callable, Iterator
-from stat import S_ISDIR
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar, cast
 
-from basefs.fs.machine import Machine
-from basefs.fs.owners import Owners
-from basefs.fs.staging.inode import Inode
-
 from basefs.daemon import config
-from basefs.errors import IncompleteContent, NoSpace, NotADirectory, PathError
+from basefs.errors import IncompleteContent, NoSpace
+from basefs.fs.channel import BATCH_SECONDS, VERSION, Changed, Flags, Hello, MountServer
+from basefs.fs.disk import Disk
 from basefs.fs.filesystem import Filesystem
-from basefs.log.hashes import EntryHash
-from basefs.path import Path
-from basefs.replica.replica import Replica
+from basefs.fs.jobs import Job, Result, apply
+from basefs.fs.worktree.index import to_bytes
+from basefs.fs.worktree.machine import Machine
+from basefs.fs.worktree.owners import Owners
+from basefs.fs.worktree.scratch import ScratchNames
+from basefs.path import Path as Names
+from basefs.path import display
+from basefs.replica.replica import Applied, Replica
 from basefs.tasks import is_set_within
 from basefs.view.states import Kind
-from tests.fs.local import abandon
-from tests.fs.numbers import confused
-from tests.simulation.ledger import File, Ledger, Other, digest
-from tests.simulation.loop import Loop, Process
+from tests.simulation.loop import BEGINNING, Loop, Process
 
 T = TypeVar("T")
 
-#: System calls that change the disk, or what is certain to be on it.
+#: Calls that change the disk.
 _CALLS = {
-    os.open,
-    os.pwrite,
-    os.ftruncate,
-    os.posix_fallocate,
-    os.replace,
-    os.rename,
-    os.unlink,
-    os.fsync,
-    os.fdatasync,
+    *(os.open, os.write, os.pwrite, os.ftruncate, os.truncate, os.utime, os.chmod, os.fchmod, os.chown, os.setxattr),
+    *(os.link, os.symlink, os.mkdir, os.rename, os.replace, os.unlink, os.rmdir, os.fsync, os.fdatasync),
 }
 _STATEMENTS = {"execute", "executemany", "executescript"}
+#: Nanoseconds since 1970 at which a run begins.
+_BIRTH = 1_000_000_100 * 10**9
+_SCRATCH = ScratchNames()
+NOTHING = Flags(0)
+
+
+class Killed(BaseException):
+    """The process ends in the middle of what it does."""
 
 
 class Boundaries:
@@ -55,12 +62,10 @@ class Boundaries:
 
     def __init__(self) -> None:
         self._left: int | None = None
-        self._die: Callable[[], object] = lambda: None
-        self._only_programs = False
 
-    def arm(self, count: int, die: Callable[[], object], *, only_programs: bool) -> None:
-        """Call `die` after so many steps, before the next one; `only_programs`: of those that these wait for."""
-        self._left, self._die, self._only_programs = count, die, only_programs
+    def arm(self, count: int) -> None:
+        """Let the process end before the next step after so many."""
+        self._left = count
 
     def disarm(self) -> None:
         """Let the process live."""
@@ -71,24 +76,14 @@ class Boundaries:
         """Whether the process is to end."""
         return self._left is not None
 
-    def run(self, call: Callable[[], T], *, waits: bool) -> T:
-        """The result of a call, which is watched if the process is to end; `waits`: whether a program does."""
-        if self._left is None or (self._only_programs and not waits):
+    def run(self, call: Callable[[], T]) -> T:
+        """The result of a call.  Raises `Killed` if the process ends in the middle of it."""
+        if self._left is None:
             return call()
         before = sys.getprofile()
         sys.setprofile(self._look)
         try:
             return call()
-        finally:
-            sys.setprofile(before)
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Count nothing that is done inside."""
-        before = sys.getprofile()
-        sys.setprofile(None)
-        try:
-            yield
         finally:
             sys.setprofile(before)
 
@@ -98,254 +93,311 @@ class Boundaries:
         is_statement = isinstance(getattr(called, "__self__", None), sqlite3.Connection)
         if called not in _CALLS and not (is_statement and called.__name__ in _STATEMENTS):
             return
-        if self._left:
-            self._left -= 1
-        else:
+        self._left -= 1
+        if self._left < 0:
             self._left = None
-            self._die()
+            raise Killed
 
 
-class _Noting:
-    """A replica; `note` is called when all that was closed and published is on the disk."""
+def digest(content: bytes) -> str:
+    """By which a content is known."""
+    return f"{len(content)}:{hashlib.sha224(content).hexdigest()[:16]}"
 
-    def __init__(self, replica: Replica, note: Callable[[], object]) -> None:
-        self._replica = replica
-        self._note = note
 
-    def sync_to_disk(self) -> None:
-        # The journal and the files beside it were synced before (`StagingJournal.finish_sync`).
-        self._replica.sync_to_disk()
-        self._note()
+class Saves:
+    """The contents that programs have closed, and that no program which saw one has replaced or removed since.
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._replica, name)
+    Each of them must be in the log in the end, or still in a worktree; no rule says more than that.
+    """
+
+    def __init__(self) -> None:
+        #: Where each was saved last, as host and path.
+        self._kept: dict[str, tuple[str, str]] = {}
+
+    def closed(self, content: bytes, host: str, path: Names) -> None:
+        """A program has closed a file."""
+        if content:
+            self._kept[digest(content)] = host, display(path)
+
+    def seen(self, content: bytes) -> None:
+        """A program that sees this is about to change, replace or remove it."""
+        self._kept.pop(digest(content), None)
+
+    def forget(self, host: str, has: set[str]) -> None:
+        """A machine has lost what was saved there, but for what is still in its worktree."""
+        self._kept = {each: saved for each, saved in self._kept.items() if saved[0] != host or each in has}
+
+    def missing(self, found: set[str]) -> list[str]:
+        """What is not among the contents of the logs and worktrees."""
+        return [
+            f"{content} was saved as {path} on {host}, and is nowhere"
+            for content, (host, path) in self._kept.items()
+            if content not in found
+        ]
 
 
 class Mount:
-    """The filesystem of one process."""
+    """The mount server of one machine, for programs that use the directory itself.
 
-    def __init__(
-        self,
-        replica: Replica,
-        process: Process,
-        loop: Loop,
-        clock: Callable[[], float],
-        synced: Callable[[], object],
-        most: int,
-    ) -> None:
-        """`clock`: UNIX seconds; `synced`: is called when all that was closed is on the disk; `most`: in one commit."""
-        self._replica, self._process, self._loop = replica, process, loop
-        machine = Machine(loop.time, self._later, lambda: False)
-        noting = cast(Replica, _Noting(replica, synced))
-        owners = Owners(1000, 1000, keep=False)
-        self.fs = Filesystem(noting, owners, clock, config.QUIET_SECONDS, machine=machine)
-        self._most = most
-        self._woken = asyncio.Event()
-        self._files: dict[Inode, File] = {}
-        #: What they were in the view when programs touched them first.
-        self._origins: dict[File, EntryHash | None] = {}
-        self._is_closed = False
-        self._tasks: list[asyncio.Task[None]] = []
+    Attributes:
+        home: what holds the directory, and the log of the latest process.
+        saves: what programs of all machines have closed.
+        closed: the paths that were closed since the disk was synced last.
+        removed: the inodes of files whose names programs have taken away.
+        restores: how often a backup was put back: what was open then is another disk's.
+    """
 
-    def start(self) -> None:
-        """Do what a daemon does all the time."""
-        self.fs.publisher.attend(self._woken.set)
-        self._tasks = [asyncio.create_task(self._publish()), asyncio.create_task(self._keep_durable())]
+    def __init__(self, host: str, loop: Loop, saves: Saves) -> None:
+        self.host, self.saves = host, saves
+        self._loop = loop
+        self.closed: dict[Names, None] = {}
+        self.removed: set[int] = set()
+        self.restores = 0
+        self._disk: Disk | None = None
+        self._writing: Counter[int] = Counter()
+        self._rights: Mapping[bytes, int] = {}
+        self._has_room = True
+        self._filesystem: Filesystem | None = None
+        self._woken: Callable[[], object] = lambda: None
+        #: The number of the last change, that of each path's last one, and the changes that were not told yet.
+        self._number = 0
+        self._marked: dict[bytes, int] = {}
+        self._untold: dict[bytes, Changed] = {}
+        #: Real nanoseconds: younger times of files are the kernel's.
+        self._began = time.time_ns() - 10**9
 
-    def _later(self, seconds: float, call: Callable[[], object]) -> None:
-        self._loop.call_later(seconds, lambda: None if self._is_closed else self._process.run(call))
+    def serve(self, home: Path) -> None:
+        """Serve what is in a directory, which may be a backup of what was there before."""
+        if self._disk is not None:
+            self._disk.close()
+        self.home, self._disk = home, Disk(home, cached=False)
 
-    async def _publish(self) -> None:
-        while True:
-            self._woken.clear()
-            due = await asyncio.to_thread(self._attempt)
-            left = None if due is None else due - self._loop.time()
-            if left is None or left > 0:
-                await is_set_within(self._woken, left)
+    @property
+    def tree(self) -> Path:
+        """The directory of programs."""
+        return self.home / "tree"
 
-    def _attempt(self) -> float | None:
-        return None if self._is_closed else self.fs.publisher.attempt(self._most)
+    # -- for a daemon -------------------------------------------------------------------------------------------------
 
-    async def _keep_durable(self) -> None:
-        while True:
-            await asyncio.sleep(config.DURABLE_SECONDS)
-            if not self.fs.is_durable:
-                with contextlib.suppress(NoSpace):
-                    await asyncio.to_thread(self._sync)
+    def attach(self, filesystem: Filesystem, woken: Callable[[], object]) -> None:
+        """Tell a process from now on; `woken` is called after each time."""
+        self._filesystem, self._woken = filesystem, woken
+        filesystem.attach(cast(MountServer, self))
 
-    def _sync(self) -> None:
-        if not self._is_closed:
-            self.fs.keep_durable()
+    def detach(self) -> None:
+        """The process has ended."""
+        self._filesystem = None
 
-    def leave(self) -> None:
-        """End as a daemon ends."""
-        with contextlib.suppress(NoSpace):
-            self.fs.close()
-        self._end()
+    @property
+    def hello(self) -> Hello:
+        """See `MountServer`."""
+        writing = tuple(sorted(inode for inode, count in self._writing.items() if count))
+        return Hello(VERSION, os.getpid(), b"", self._number, writing)
 
-    def abandon(self) -> None:
-        """The process was killed: the kernel closes its files."""
-        if not self._is_closed:
-            self.fs.working.journal.close()
-            self._end()
+    def perform(self, jobs: Sequence[Job], seen: int) -> list[Result]:
+        """See `MountServer`."""
+        if not jobs:
+            self._tell()
+        return [self._perform(job, seen) for job in jobs]
 
-    def _end(self) -> None:
-        self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        working = self.fs.working
-        inodes = dict.fromkeys([*working.opened, *(inode for _, inode in working.overlay.items() if inode)])
-        abandon(spool for inode in inodes for spool in (inode.spool, inode.kept) if spool is not None)
-        for inode in inodes:
-            inode.forget_snapshot()
+    def _perform(self, job: Job, seen: int) -> Result:
+        assert self._disk is not None
+        found = self._disk.look(job.path)
+        if self._marked.get(job.path, 0) > seen:
+            return Result(False, found, "changed meanwhile")
+        if found is not None and self._writing[found.inode]:
+            return Result(False, found, "open for writing")
+        return apply(self._disk, job)
 
-    # -- what programs know -------------------------------------------------------------------------------------------
+    def rights(self, rights: Mapping[bytes, int]) -> None:
+        """See `MountServer`."""
+        self._rights = dict(rights)
 
-    def files(self) -> list[File]:
-        """All that programs have touched since the process began."""
-        return list(self._files.values())
+    def room(self, has: bool) -> None:
+        """See `MountServer`."""
+        self._has_room = has
 
-    def file_of(self, handle: int, path: Path, ledger: Ledger) -> File:
-        """The file that a handle has open, which was opened at a path."""
-        return self._known(self.fs.files.inode_of(handle), path, ledger)
+    def forget(self, paths: Iterable[bytes]) -> None:
+        """See `MountServer`: there is no kernel that remembers anything."""
 
-    def published(self, handle: int) -> bytes | None:
-        """What the log has of the file that a handle has open, `None` for nothing."""
-        base = self.fs.files.inode_of(handle).base
-        with contextlib.suppress(IncompleteContent):
-            return None if base is None else self._replica.content_at(base)
-        return None
+    def _tell(self) -> None:
+        changes, self._untold = list(self._untold.values()), {}
+        if changes and self._filesystem is not None:
+            self._filesystem.changed(self._number, changes)
+            self._woken()
 
-    def file_at(self, path: Path, ledger: Ledger) -> File:
-        """The file at a path.  Raises `NotFound`, `NotADirectory`."""
-        if self.look(path) == Other.DIRECTORY.value:
-            raise NotADirectory("this program moves files")
-        inode, _ = self.fs.working.find(path)
-        if inode is not None:
-            return self._known(inode, path, ledger)
-        thing = ledger.names.get(path)
-        return thing if isinstance(thing, File) else ledger.unknown(path)
+    # -- for programs -------------------------------------------------------------------------------------------------
 
-    def _known(self, inode: Inode, path: Path, ledger: Ledger) -> File:
-        if inode not in self._files:
-            thing = ledger.names.get(path)
-            self._files[inode] = thing if isinstance(thing, File) else ledger.unknown(path)
-            self._origins.setdefault(self._files[inode], inode.origin)
-        return self._files[inode]
+    def require_writable(self, *paths: Names) -> None:
+        """Let only those change a path who may.  Raises `OSError`."""
+        for path in paths:
+            text = to_bytes(path)
+            while text not in self._rights and text != b"/":
+                text = text.rpartition(b"/")[0] or b"/"
+            if number := self._rights.get(text, errno.EACCES):
+                raise OSError(number, os.strerror(number))
 
-    def is_replaced(self, file: File, other: File) -> bool:
-        """Whether others had made another file of a path when a program opened it after somebody had opened `file`."""
-        began, origin = self._origins.get(file), self._origins.get(other)
-        is_known = began is not None and origin is not None
-        while origin is not None and origin != began:
-            origin = self._replica.continues(origin)
-        return is_known and origin is None
+    def require_room(self) -> None:
+        """Let nothing be written that needs more.  Raises `OSError`."""
+        if not self._has_room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def is_at(self, file: File, path: Path) -> bool:
-        """Whether an open file is what has a name, in any version."""
-        number = self.fs.metadata.stat(path).number
-        return any(inode.number == number for inode, known in self._files.items() if known is file)
+    def tell(self, *paths: Names, inode: int, flags: Flags = NOTHING) -> None:
+        """These names were changed."""
+        self.keep_time()
+        if not self._untold:
+            self._loop.call_later(BATCH_SECONDS, self._tell)
+        for path in map(to_bytes, paths):
+            self._number += 1
+            self._marked[path] = self._number
+            before = self._untold[path].flags if path in self._untold else NOTHING
+            ended = Flags.WRITING if flags & Flags.CLOSED else Flags.CLOSED if flags & Flags.WRITING else NOTHING
+            self._untold[path] = Changed(path, inode, (before & ~ended) | flags)
 
-    def name_of(self, file: File) -> Path | None:
-        """A name of an open file, in any version; `None` if it has lost all."""
-        numbers = {inode.number for inode, known in self._files.items() if known is file}
-        todo: list[Path] = [()]
-        found = []
-        while todo:
-            above = todo.pop()
-            for name, bits, number in self.fs.metadata.list(above):
-                path = (*above, name)
-                todo += [path] if S_ISDIR(bits) else []
-                found += [path] if number in numbers else []
-        return min(found, default=None)
+    def opened(self, path: Names, inode: int) -> None:
+        """A program has opened a file for writing."""
+        self._writing[inode] += 1
+        self.tell(path, inode=inode, flags=Flags.WRITING)
+
+    def released(self, path: Names, inode: int, flags: Flags) -> None:
+        """A program has closed a file that it had open for writing."""
+        self._writing[inode] -= 1
+        self.closed[path] = None
+        self.tell(path, inode=inode, flags=flags if self._writing[inode] else flags | Flags.CLOSED)
 
     # -- what is there ------------------------------------------------------------------------------------------------
 
-    def names(self) -> set[Path]:
-        """The names that differ from what the view shows."""
-        return {path for path, _ in self.fs.working.overlay.items()}
+    def place(self, path: Names) -> str:
+        """Where a path is."""
+        return os.path.join(self.tree, *map(os.fsdecode, path))
 
-    def staged(self) -> dict[Path, str]:
-        """The names that differ from what the view shows, and what programs find there."""
-        found = {}
-        for path, slot in sorted(self.fs.working.overlay.items(), key=lambda item: item[0]):
-            if slot is None:
-                found[path] = Other.GONE.value
-            elif slot.kind is Kind.DIRECTORY:
-                found[path] = Other.DIRECTORY.value
-            elif slot.kind is Kind.SYMLINK:
-                # A user has made it, and a program has renamed it; programs open none.
-                found[path] = "link:"
+    def name_of(self, inode: int) -> Names | None:
+        """A name of a file, `None` if it has lost all."""
+        return next((path for path, found in self.walk() if found.st_ino == inode), None)
+
+    def walk(self, above: Names = ()) -> Iterator[tuple[Names, os.stat_result]]:
+        """All that is there, in the order of names."""
+        for name in sorted(map(os.fsencode, os.listdir(self.place(above)))):
+            path = (*above, name)
+            found = os.lstat(self.place(path))
+            yield path, found
+            if stat.S_ISDIR(found.st_mode):
+                yield from self.walk(path)
+
+    def keep_time(self) -> None:
+        """Give what the kernel has just changed the time of the loop, so that a run is the same each time."""
+        now = _BIRTH + int((self._loop.time() - BEGINNING) * 10**9)
+        for path, found in [((), os.stat(self.tree)), *self.walk()]:
+            if self._began <= found.st_mtime_ns <= time.time_ns():
+                os.utime(self.place(path), ns=(now, now), follow_symlinks=False)
+
+    def shown(self) -> dict[Names, tuple[Kind, int, bytes]]:
+        """What programs find at each path but those that never leave the machine: kind, bits, content or target."""
+        found: dict[Names, tuple[Kind, int, bytes]] = {}
+        for path, status in self.walk():
+            if _SCRATCH.is_scratch(path):
+                continue
+            bits = stat.S_IMODE(status.st_mode)
+            if stat.S_ISDIR(status.st_mode):
+                found[path] = Kind.DIRECTORY, bits, b""
+            elif stat.S_ISLNK(status.st_mode):
+                found[path] = Kind.SYMLINK, 0, os.fsencode(os.readlink(self.place(path)))
             else:
-                found[path] = self._read(path)
+                found[path] = Kind.FILE, bits, Path(self.place(path)).read_bytes()
         return found
 
-    def look(self, path: Path) -> str:
-        """What is there."""
-        try:
-            inode, attributes = self.fs.working.find(path)
-        except PathError:
-            return Other.GONE.value
-        kind = inode.kind if inode is not None else attributes.kind  # type: ignore[union-attr]
-        return Other.DIRECTORY.value if kind is Kind.DIRECTORY else "file"
+    def contents(self) -> set[str]:
+        """The contents of all files."""
+        files = (path for path, found in self.walk() if stat.S_ISREG(found.st_mode))
+        return {digest(Path(self.place(path)).read_bytes()) for path in files}
 
-    def _read(self, path: Path) -> str:
-        try:
-            return digest(self.read(path))
-        except IncompleteContent:
-            return "0:incomplete"
-
-    def read(self, path: Path) -> bytes:
-        """What `cat` prints.  Raises as `Files.open`."""
-        handle = self.fs.files.open(path, os.O_RDONLY)
-        try:
-            return self.fs.files.read(handle, 1 << 30, 0)
-        finally:
-            self.fs.files.release(handle)
-
-    def waiting(self) -> list[Path]:
-        """The names that will be published, but for those that the log refuses."""
-        working = self.fs.working
-        return [
+    def differing(self, replica: Replica) -> list[Names]:
+        """Where programs find something else than a replica shows."""
+        view: dict[Names, tuple[Kind, int, bytes] | None] = {}
+        for path, kind in replica.live_paths():
+            if path and not _SCRATCH.is_scratch(path):
+                view[path] = _shown_by(replica, path, kind)
+        here = self.shown()
+        return sorted(
             path
-            for path, inode in sorted(working.overlay.items(), key=lambda item: item[0])
-            if not working.scratch.is_scratch(path) and not (inode is not None and inode.refused)
-        ]
+            for path in here.keys() | view.keys()
+            if here.get(path) != view.get(path) and not (path in view and path in here and view[path] is None)
+        )
 
-    def differing(self) -> list[Path]:
-        """Paths that are not what the replica shows, though nothing is staged of them, or above."""
-        staged = [path for path, _ in self.fs.working.overlay.items()]
-        found = []
-        todo: list[Path] = [()]
-        while todo:
-            above = todo.pop()
-            here, view = self.fs.working.kinds(above), self._replica.names_in(above)
-            for name in sorted({*here, *view}):
-                path = (*above, name)
-                if path in staged:
-                    continue
-                if name not in here or name not in view or here[name][0] is not view[name] or not self._is_same(path):
-                    found.append(path)
-                elif view[name] is Kind.DIRECTORY:
-                    todo.append(path)
-        return found
 
-    def confused(self) -> list[str]:
-        """What is wrong with inode numbers."""
-        return confused(self.fs, self._read)
+def _shown_by(replica: Replica, path: Names, kind: Kind) -> tuple[Kind, int, bytes] | None:
+    """What a worktree must have at a path, `None` for what is not here yet."""
+    if kind is Kind.SYMLINK:
+        return kind, 0, replica.read_link(path)
+    bits = replica.attributes(path).mode & 0o777
+    if kind is Kind.DIRECTORY:
+        return kind, bits, b""
+    try:
+        return kind, bits, replica.read(path)
+    except IncompleteContent:
+        return None
 
-    def _is_same(self, path: Path) -> bool:
-        inode, _ = self.fs.working.find(path)
-        if inode is not None and inode.names:
-            # What is staged at one name of a file shows at all of them.
-            return True
-        attributes, stat = self._replica.attributes(path), self.fs.metadata.stat(path)
-        if attributes.kind is not Kind.FILE:
-            return True
+
+class Worktree:
+    """The filesystem of one process, and who calls it in a daemon."""
+
+    def __init__(
+        self, replica: Replica, process: Process, loop: Loop, mount: Mount, boundaries: Boundaries, boot: str
+    ) -> None:
+        """`boot`: which of the machine's starts this is.  Raises `Killed`."""
+        self._process, self._loop, self._mount, self._boundaries = process, loop, mount, boundaries
+        self._woken = asyncio.Event()
+        self._is_closed = False
+        self._tasks: list[asyncio.Task[None]] = []
+        machine = Machine(loop.time, self._later, lambda: False, boot=lambda: boot.encode())
+        owners = Owners(os.getuid(), os.getgid(), keep=False)
+        self.filesystem = boundaries.run(lambda: Filesystem(replica, owners, config.QUIET_SECONDS, machine=machine))
         try:
-            same = self.read(path) == self._replica.read(path)
-        except IncompleteContent:
-            same = True
-        # A name that is another file here is none of this one.
-        links = stat.links == attributes.links or bool(self.fs.working.overlay)
-        return same and stat.size == attributes.size and links
+            boundaries.run(self._begin)
+        except Killed:
+            mount.detach()
+            raise
+        replica.subscribe(self._on_applied)
+
+    def _begin(self) -> None:
+        self._mount.attach(self.filesystem, self._woken.set)
+
+    def start(self, die: Callable[[], object]) -> None:
+        """Do what a daemon does all the time; `die` is called where the process ends in the middle of that."""
+        self._die = die
+        self._tasks = [asyncio.create_task(self._reconcile())]
+
+    def _later(self, seconds: float, call: Callable[[], object]) -> None:
+        self._loop.call_later(seconds, lambda: None if self._is_closed else call())
+
+    def _on_applied(self, applied: Applied) -> None:
+        self._woken.set()
+
+    async def _reconcile(self) -> None:
+        while True:
+            self._woken.clear()
+            left = await asyncio.to_thread(self._attempt)
+            await is_set_within(self._woken, left)
+
+    def _attempt(self) -> float:
+        if not self._is_closed:
+            self._mount.keep_time()
+            try:
+                return self._boundaries.run(self.filesystem.attempt)
+            except Killed:
+                self._is_closed = True
+                self._die()
+        return float("inf")
+
+    def leave(self) -> None:
+        """End as a daemon ends."""
+        self.abandon()
+        with contextlib.suppress(NoSpace):
+            self.filesystem.close()
+
+    def abandon(self) -> None:
+        """The process was killed, perhaps in the middle of an attempt."""
+        self._is_closed = True
+        for task in self._tasks:
+            self._loop.call_soon(task.cancel)
+        self._tasks = []

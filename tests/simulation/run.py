@@ -14,6 +14,7 @@ from basefs.errors import NoSpace
 from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
+from basefs.view.states import Kind
 from tests.simulation.asking import Asker
 from tests.simulation.bus import Bus, Habits
 from tests.simulation.checks import Checks
@@ -22,6 +23,7 @@ from tests.simulation.faults import Faults, Plan
 from tests.simulation.gate import give_key
 from tests.simulation.hostile import HostilePeer
 from tests.simulation.loop import BEGINNING, Loop, Trace
+from tests.simulation.mount import Mount, Saves
 from tests.simulation.network import Network
 from tests.simulation.node import Node, Traits, Tuning
 from tests.simulation.programs import Program
@@ -70,7 +72,7 @@ class Outcome:
 
 
 class _Errors(logging.Handler):
-    """Collects what the nodes log as errors, but for full disks, and for what a power cut may take."""
+    """Collects what the nodes log as errors, but for full disks."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -78,8 +80,7 @@ class _Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         arguments = record.args if isinstance(record.args, tuple) else ()
-        is_lost = record.getMessage().startswith("lost the last save of")
-        if not is_lost and not any(isinstance(argument, NoSpace) for argument in arguments):
+        if not any(isinstance(argument, NoSpace) for argument in arguments):
             self.lines.append(self.format(record))
 
 
@@ -100,6 +101,7 @@ class World:
             keys[-1] = keys[0]
         if "holder" in plan.faults:
             born = [*born, ALICE]
+        self.saves = Saves()
         nodes = self._make_nodes(keys, born, directory)
         self.everybody = nodes
         #: Those that have a log, and all in the end.
@@ -133,6 +135,7 @@ class World:
         for number, key in enumerate(keys, 1):
             host = f"10.0.0.{number}"
             power, where = "power" in self.plan.faults, directory / host
+            mount = Mount(host, self.loop, self.saves) if number - 1 in self.plan.mounted else None
             node = Node(
                 self.network,
                 self.bus,
@@ -140,7 +143,7 @@ class World:
                 [key],
                 where,
                 self.scene.tune(self.plan.tuning),
-                Traits(power, self.scene.is_closed, number - 1 in self.plan.mounted),
+                Traits(power, self.scene.is_closed, mount),
             )
             if number <= self.plan.nodes - (self.scene.newcomers or 0):
                 copy_replica(first, directory / host).close()
@@ -183,9 +186,11 @@ class World:
         if not (await asyncio.wait([coming], timeout=SETTLED))[0]:
             raise Failed(f"a newcomer has not joined within {SETTLED:.0f} s")
         coming.result()
+        self._tidy()
         settled = await self._settle()
         watch.cancel()
         self._require(self.checks.end(self.written) + (self.secrecy.end() if self.scene.is_closed else []))
+        self._require(self.checks.lost(self.saves) + await self._again())
         for node in self.nodes:
             stopping = self.loop.create_task(node.stop())
             if not (await asyncio.wait({stopping}, timeout=STOPPED))[0]:
@@ -197,6 +202,33 @@ class World:
         self._require(self.nodes[self.plan.seed % len(self.nodes)].damage())
         self._require(self.network.found + self.errors.lines + self.attacker.found)
         return settled
+
+    def _tidy(self) -> None:
+        """What the log refuses, it takes once its node may write everywhere; what a power cut has emptied goes."""
+        for node in self.nodes:
+            if not node.is_mounted or not node.running:
+                continue
+            key, first = node.keys[0], self.nodes[0]
+            if not self.scene.is_closed and not node.replica.may_write(()):
+                first.act(lambda author, key=key: author.grant((), b"tidy", key.public))
+            for path, (kind, _, content) in node.mount.shown().items():
+                if kind is Kind.FILE and not content:
+                    Path(node.mount.place(path)).unlink()
+                    node.mount.tell(path, inode=0)
+
+    async def _again(self) -> list[str]:
+        """What changes where a process with a mount ends, and starts on what it has left."""
+        found = []
+        for node in [each for each in self.nodes if each.is_mounted]:
+            shown, root = node.mount.shown(), node.replica.root_hash()
+            await node.leave()
+            await node.start(self.hosts, self.plan.seed)
+            await asyncio.sleep(5.0)
+            if node.replica.root_hash() != root:
+                found.append(f"{node.host} has published something anew after a start")
+            if node.mount.shown() != shown:
+                found.append(f"{node.host} has changed its worktree in a start")
+        return found
 
     def _expel(self) -> None:
         """In a closed filesystem, the holder of the root key expels a node."""
@@ -227,8 +259,7 @@ class World:
         end = self.loop.time() + self.plan.seconds
         while (pause := rng.expovariate(1 / self.plan.pause)) + self.loop.time() < end:
             await asyncio.sleep(pause)
-            if node.running:
-                await program.act()
+            await program.act()
 
     async def _watch(self) -> None:
         """Look at what must be true at any time."""

@@ -45,7 +45,7 @@ class Scene:
         # A clock that is wrong by a century ends each invitation.
         invites = rng.random() < 0.6 and "clock" not in plan.faults
         asks, deaf = rng.random() < 0.3, rng.random() < 0.1
-        # Keys that were granted in the place of the link are expelled.
+        # Keys that were granted in the place of a link are expelled.
         weights = {"symlink": 1.0, "expel": 0.7} if rng.random() < 0.15 else {}
         # What has been listed may be gone after these.
         is_strict = rng.random() < 0.3 and not {"power", "backup"} & set(plan.faults)

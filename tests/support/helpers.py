@@ -24,7 +24,7 @@ from basefs.log.keys import SigningKey
 from basefs.log.recovery import message
 from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Applied, Replica
-from basefs.view.states import Kind
+from basefs.view.states import Kind, Owner
 from basefs.view.tree import Node as ViewNode
 
 NONCE = bytes(range(HASH_SIZE))
@@ -159,7 +159,7 @@ class Shown:
 
     kind: Kind
     mode: int
-    owner: tuple[bytes, bytes] | None
+    owner: Owner | None
     size: int
     content: bytes
     entry: EntryHash

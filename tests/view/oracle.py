@@ -88,27 +88,14 @@ class Oracle:
                 todo.append(((*names, name), self.path((*names, name), branch.directories, branch.keys)))
         return shown
 
-    def members(self) -> dict[bytes, set[bytes]]:
-        """The public keys of those who may read, each with those of its sponsors; however many they have let in."""
+    def members(self) -> set[bytes]:
+        """The public keys of those who may read."""
         live = self.branches()
         made = (e.hash for e in self.entries.values() if e.action.is_state and self.hanging(e.hash))
         lasting = [self.lasting_on(hash).named for hash in made]
         grants = set[Entry]().union(*(branch.keys.named for branch in live.values()), *lasting)
-        tops = {*self.root_key(), *(live[()].keys if () in live else ())}
-        found: dict[bytes, set[bytes]] = {
-            e.content: set() for e in self.entries.values() if fingerprint_of(e.content) in tops
-        }
-        sponsors = {e.content for e in grants if e.fingerprint in tops and e.content not in found}
-        apart = sponsors | found.keys()
-        for sponsor in sponsors:
-            reached, further = set[bytes](), {sponsor}
-            while further:
-                reached |= further
-                signers = set(map(fingerprint_of, reached))
-                further = {e.content for e in grants if e.fingerprint in signers} - reached - apart
-            for key in reached:
-                found.setdefault(key, set()).add(sponsor)
-        return found
+        roots = (e.content for e in self.entries.values() if fingerprint_of(e.content) in self.root_key())
+        return {e.content for e in grants}.union(roots)
 
     def lasting_on(self, hash: bytes) -> Depths:
         """The keys valid at what an entry has made, had nothing ever been removed."""
@@ -249,7 +236,6 @@ class Path:
     def branch(self, entry: Entry) -> Branch | None:
         """Where the branch that an entry begins ends; `None` if it has no complete, effective entry."""
         keys = self.keys_at(entry)
-            return None
         own = Depths()
         if entry.fingerprint in keys:
             own[entry.fingerprint] = keys[entry.fingerprint]

@@ -26,7 +26,7 @@ from basefs.path import MAX_NAME
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.signer import clamp_time
-from basefs.view.states import Kind
+from basefs.view.states import Kind, Owner
 from tests.support.helpers import (
     ALICE,
     BOB,
@@ -38,6 +38,7 @@ from tests.support.helpers import (
     Node,
     genesis,
     make_replica,
+    noise,
     path,
     tree_of,
 )
@@ -69,10 +70,10 @@ def test_default_modes_cost_nothing(user: User) -> None:
 
 
 def test_mode_and_owner_survive_a_write(user: User) -> None:
-    user.does(lambda author: author.write(path("/f"), b"x", mode=0o640, owner=(b"root", b"adm")))
+    user.does(lambda author: author.write(path("/f"), b"x", mode=0o640, owner=Owner(b"root", b"adm", 0, 4)))
     user.writes("/f", b"y")
     shown = user.sees()["/f"]
-    assert (shown.mode, shown.owner, shown.content) == (0o640, (b"root", b"adm"), b"y")
+    assert (shown.mode, shown.owner, shown.content) == (0o640, Owner(b"root", b"adm", 0, 4), b"y")
 
 
 def test_twelve_bits_are_kept(user: User) -> None:
@@ -116,63 +117,40 @@ def test_what_is_made_again_does_not_inherit_grants(user: User) -> None:
     assert user.sees()["/d"].keys == (("alice", 0), ("root", 0))
 
 
-# -- hard links and renames -------------------------------------------------------------------------------------------
+# -- links and renames -------------------------------------------------------------------------------------------------
 
 
-def test_link_counts(user: User) -> None:
-    user.makes("/d")
-    user.writes("/f", b"x")
-    assert user.sees()["/f"].links == 1
-    user.links("/d/g", "/f")
-    user.links("/h", "/d/g")
-    assert {user.sees()[name].links for name in ("/f", "/d/g", "/h")} == {3}
-    user.removes("/f")
-    assert {user.sees()[name].links for name in ("/d/g", "/h")} == {2}
-    user.removes("/h")
-    assert user.sees()["/d/g"].links == 1
-
-
-def test_a_write_through_any_name_is_seen_through_all(user: User) -> None:
+def test_a_link_begins_as_its_target_is_and_goes_its_own_way(user: User) -> None:
     user.writes("/f", b"one")
-    user.links("/g", "/f")
-    user.links("/h", "/f")
-    user.writes("/g", b"two")
-    assert {user.sees()[name].content for name in ("/f", "/g", "/h")} == {b"two"}
-    user.does(lambda author: author.set_attributes(path("/h"), mode=0o600))
-    assert {user.sees()[name].mode for name in ("/f", "/g", "/h")} == {0o600}
-    user.removes("/f")
+    owner = Owner(b"root", b"adm", 0, 4)
+    user.does(
+        lambda author: author.set_attributes(path("/f"), mode=0o600, owner=owner, mtime=7, xattrs=((b"user.a", b"1"),))
+    )
+    (entry,) = user.links("/g", "/f").entries
+    link = user.replica.attributes(path("/g"))
+    assert entry.action is Action.LINK
+    assert (link.mode, link.owner, link.mtime, link.xattrs) == (0o600, owner, 7, ((b"user.a", b"1"),))
+    user.writes("/f", b"two")
+    user.does(lambda author: author.set_attributes(path("/g"), mode=0o640))
+    user.links("/h", "/g")
     user.writes("/g", b"three")
     shown = user.sees()
-    assert {shown[name].content for name in ("/g", "/h")} == {b"three"}
-    assert {shown[name].mode for name in ("/g", "/h")} == {0o600}
-    assert {shown[name].links for name in ("/g", "/h")} == {2}
+    assert [(shown[name].content, shown[name].mode) for name in ("/f", "/g", "/h")] == [
+        (b"two", 0o600),
+        (b"three", 0o640),
+        (b"one", 0o640),
+    ]
+    user.removes("/f")
+    assert user.sees()["/h"].content == b"one"
 
 
-def test_names_of_one_file_agree_after_a_conflict(tmp_path: Path) -> None:
-    user = User(tmp_path, ROOT_KEY)
-    user.writes("/f", b"one")
-    alice = Node(make_replica(tmp_path / "alice", (ALICE,), born=list(user.node.entries.values())))
-    alice.receive([], list(user.node.blocks.values()))
-    for number in range(4):
-        # Whoever wins, both names show the winner.
-        user.writes("/f", b"root %d" % number)
-        user.links(f"/link{number}", "/f")
-        theirs = alice.replica.commit(lambda author, n=number: author.write(path("/f"), b"alice %d" % n))  # type: ignore[misc]
-        user.node.receive(theirs.entries, theirs.blocks)
-        shown = user.sees()
-        assert shown[f"/link{number}"].content == shown["/f"].content
-        assert shown["/f"].links == number + 2
-        for node, other in ((user.node, alice), (alice, user.node)):
-            other.receive(list(node.entries.values()), list(node.blocks.values()))
-
-
-def test_a_link_to_a_file_that_was_brought_back(user: User) -> None:
-    first = user.writes("/f", b"one").entries[0]
-    gone = user.removes("/f").entries[0]
-    user.node.receive([ROOT_KEY.sign(gone.hash, 1, Action.REVERT, b"f", first.hash)], [])
+def test_a_write_behind_a_link_is_a_delta_on_the_content_that_it_names(user: User) -> None:
+    text = noise(1, 4000)
+    user.writes("/f", text)
     user.links("/g", "/f")
-    user.writes("/f", b"two")
-    assert user.sees()["/g"].content == b"two"
+    applied = user.writes("/g", text + b"more")
+    assert sum(len(block.data) for block in applied.blocks) < 1000
+    assert user.sees()["/g"].content == text + b"more"
 
 
 def test_rename_of_a_file(user: User) -> None:
@@ -188,7 +166,6 @@ def test_rename_to_and_fro(user: User) -> None:
         user.moves(source, target)
     shown = user.sees()
     assert shown["/f"].content == b"x"
-    assert shown["/f"].links == 1
     assert "/g" not in shown
 
 
@@ -215,21 +192,14 @@ def test_log_rotation(user: User) -> None:
     assert "/log" not in shown
 
 
-def test_rename_over_a_file_is_a_write(user: User) -> None:
+def test_rename_over_a_file_is_a_link_in_its_place(user: User) -> None:
     user.writes("/f", b"old")
     user.does(lambda author: author.write(path("/tmp"), b"new", mode=0o600))
     applied = user.moves("/tmp", "/f")
-    assert [entry.action for entry in applied.entries] == [Action.WRITE, Action.MODE, Action.DELETE]
+    assert [entry.action for entry in applied.entries] == [Action.LINK, Action.DELETE]
     shown = user.sees()
     assert (shown["/f"].content, shown["/f"].mode) == (b"new", 0o600)
     assert "/tmp" not in shown
-
-
-def test_rename_of_one_name_over_another_of_the_same_file_does_nothing(user: User) -> None:
-    user.writes("/f", b"x")
-    user.links("/g", "/f")
-    assert user.moves("/f", "/g").entries == ()
-    assert {"/f", "/g"} <= user.sees().keys()
 
 
 def test_rename_of_a_directory(user: User) -> None:

@@ -16,7 +16,6 @@ from basefs.replica.replica import Replica
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.resolution import Ancestry, Resolver
-from basefs.view.states import Kind
 from tests.support.helpers import BOB, ROOT_KEY, copy_replica, make_replica, path
 from tests.view.stories import Story
 
@@ -140,30 +139,6 @@ def test_a_grant_and_a_revoke_cost_their_subtree(
         replica.apply(draft.entries, draft.blocks)
     assert 300 <= counts["paths"] <= 304
     replica.close()
-
-
-def test_a_hard_link_costs_the_same_however_deep_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = []
-    for depth in (5, 60):
-        replica = make_replica(tmp_path / str(depth))
-        directory = tuple(b"%d" % number for number in range(depth))
-
-        def make(author: Author, directory: Path = directory) -> Iterator[Draft]:
-            for length in range(1, len(directory) + 1):
-                yield author.make_directory(directory[:length])
-            yield author.write((*directory, b"f"), b"")
-            yield author.make_link((*directory, b"first"), (*directory, b"f"))
-
-        replica.commit(make)
-        # Its place is known by now.
-        replica._store._recent.clear()
-        with counted(replica, monkeypatch) as counts:
-            resolver = replica._view.tree.resolver
-            assert resolver.linked(placed_at(replica, (*directory, b"f")).entry.hash).kind is Kind.FILE
-        costs.append(counts["statements"])
-        assert replica.check_view() == []
-        replica.close()
-    assert 0 < costs[0] == costs[1]
 
 
 def placed_at(replica: Replica, names: Path) -> Placed:

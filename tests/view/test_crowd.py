@@ -18,7 +18,7 @@ from tests.view.histories import SEEDS, memory
 #: Alice's key is valid, Mallory's was revoked; Bob's is granted among the entries.
 KEYS = (ROOT, ALICE, ALICE, MALLORY, MALLORY, BOB)
 ACTIONS = (*(Action.REVERT,) * 5, *(Action.MODE,) * 4, *(Action.WRITE,) * 2, Action.ACK, Action.DELETE, Action.XATTR)
-CONTENTS = {Action.MODE: b"\x01\xa4", Action.XATTR: b"\x01\x06user.avalue"}
+CONTENTS = {Action.MODE: b"\x01\xa4", Action.XATTR: b"\x01a\x00\x05value"}
 
 
 def crowded(victim: Victim, chance: random.Random) -> list[Entry]:

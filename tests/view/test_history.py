@@ -11,6 +11,7 @@ from basefs.log.entries import Entry
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.view.history import ForkRule, RevisionStatus
+from basefs.view.states import Kind
 from tests.support.helpers import ALICE, BOB, CAROL, ROOT_KEY, noise, path
 from tests.view.stories import Story, above, below
 
@@ -189,19 +190,21 @@ def test_what_was_in_a_directory_that_is_gone(story: Story) -> None:
 
 
 def test_what_was_written_while_its_directory_was_removed_is_a_conflict_and_comes_back_with_it(story: Story) -> None:
+    """By a key with less authority: otherwise it keeps the directory."""
     home = story.mkdir(ROOT_KEY, story.root, "d")
+    story.grant(ROOT_KEY, home, BOB)
     inner = story.mkdir(ROOT_KEY, home, "e")
     other = story.write(ROOT_KEY, home, b"stays away", "other")
     first = story.write(ROOT_KEY, inner, b"first", "f")
-    lost = story.write(ALICE, first, b"lost")
-    won = story.delete(ROOT_KEY, first, wanted=above(lost))
+    lost = story.write(BOB, first, b"lost")
+    won = story.delete(ROOT_KEY, first)
     story.delete(ROOT_KEY, other)
     story.delete(ROOT_KEY, inner)
     story.delete(ROOT_KEY, home)
     replica = story.replica(ROOT_KEY)
-    assert conflicts(replica, "/d/e/f") == [(lost, won, ForkRule.HASH)]
+    assert conflicts(replica, "/d/e/f") == [(lost, won, ForkRule.AUTHORITY)]
     gone = [(won, RevisionStatus.GONE), (lost, RevisionStatus.GONE), (first, RevisionStatus.LAST)]
-    assert standings(replica, "/d/e/f") == gone
+    assert dict(standings(replica, "/d/e/f")) == dict(gone)
     assert revert(replica, "/d/e/f", lost) == 3
     assert replica.read(path("/d/e/f")) == b"lost"
     assert [list(replica.names_in(path(text))) for text in ("/d", "/d/e")] == [[b"e"], [b"f"]]
@@ -212,9 +215,11 @@ def test_what_had_lost_before_its_directory_was_removed_is_no_conflict_any_more(
     home = story.mkdir(ROOT_KEY, story.root, "d")
     won = story.write(ROOT_KEY, home, b"won", "f")
     story.write(ALICE, home, b"lost", "f", wanted=below(won))
-    story.delete(ROOT_KEY, won)
-    story.delete(ROOT_KEY, home)
-    assert conflicts(story.replica(), "/d/f") == []
+    replica = story.replica(ROOT_KEY)
+    replica.commit(lambda author: author.remove(path("/d/f"), directory=False))
+    replica.commit(lambda author: author.remove(path("/d"), directory=True))
+    assert replica.live_paths() == [((), Kind.DIRECTORY)]
+    assert conflicts(replica, "/d/f") == []
 
 
 def test_a_file_comes_back_with_its_directory_but_not_where_a_file_is_now(story: Story) -> None:
@@ -257,14 +262,29 @@ def test_what_was_written_while_a_conflict_was_accepted_is_a_conflict_or_wins(st
 
 def test_a_removal_that_won_is_accepted_without_the_directory(story: Story) -> None:
     home = story.mkdir(ROOT_KEY, story.root, "d")
+    story.grant(ROOT_KEY, home, BOB)
     first = story.write(ROOT_KEY, home, b"first", "f")
-    lost = story.write(ALICE, first, b"lost")
-    story.delete(ROOT_KEY, first, wanted=above(lost))
+    story.write(BOB, first, b"lost")
+    story.delete(ROOT_KEY, first)
     story.delete(ROOT_KEY, home)
     replica = story.replica(ROOT_KEY)
     assert accept(replica, "/d/f") == 1
     assert conflicts(replica, "/d/f") == []
     assert list(replica.names_in(())) == []
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_an_edit_beats_the_removal_by_an_equal_and_that_is_told(story: Story, more: bool) -> None:
+    first = story.write(ROOT_KEY, story.root, b"first", "f")
+    lost = story.delete(ROOT_KEY, first)
+    if more:
+        lost = story.ack(ALICE, lost)
+    won = story.write(ALICE, first, b"won", wanted=below(lost))
+    replica = story.replica(ROOT_KEY)
+    assert replica.read(path("/f")) == b"won"
+    assert conflicts(replica, "/f") == [(lost, won, ForkRule.LIFE)]
+    assert accept(replica, "/f") == 1
+    assert (replica.read(path("/f")), conflicts(replica, "/f")) == (b"won", [])
 
 
 def test_a_file_that_won_against_a_directory_is_accepted(story: Story) -> None:
@@ -314,19 +334,6 @@ def test_three_branches_are_settled_at_once_whichever_wins_then(story: Story) ->
         other.apply([entry for entry in added if entry is not added[left_out]], [])
         assert other.read(path("/f")) == b"won"
         assert len(conflicts(other, "/f")) == 1
-
-
-def test_a_branch_that_another_name_shows_is_not_accepted_away(story: Story) -> None:
-    won = story.write(ROOT_KEY, story.root, b"won", "f")
-    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
-    story.link(ALICE, story.root, lost, "g")
-    replica = story.replica(ROOT_KEY)
-    assert replica.read(path("/g")) == b"lost"
-    assert accept(replica, "/f") == 0
-    assert conflicts(replica, "/f") == [(lost, won, ForkRule.HASH)]
-    replica.commit(lambda author: author.remove(path("/g"), directory=False))
-    assert accept(replica, "/f") == 1
-    assert conflicts(replica, "/f") == []
 
 
 def test_grants_are_current_while_they_are_in_force(story: Story) -> None:

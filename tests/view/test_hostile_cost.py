@@ -91,8 +91,9 @@ FLAT = [
     "modes of a directory of a revoked key",
     "revokes of a revoked key",
     "revokes of a revoked key above files",
-    "revokes of a revoked key above hard links",
-    "grants and revokes of a revoked key above hard links",
+    "links to a file of others",
+    "links to links",
+    "links to one another at two names",
     "directories of a revoked key",
     "deltas on a content that nobody has",
     "deltas behind modes",
@@ -127,7 +128,6 @@ def one_by_one(shape: str, count: int, directory: pathlib.Path) -> dict[str, flo
     directory.mkdir()
     victim = Victim(directory)
     entries = SHAPES[shape](victim, count + MORE + 1)
-    # The last revert is the one for which all others have waited.
     entries, last = entries[: -MORE - 1], entries[-MORE - 1 : -1]
     with reading(victim.replica):
         found: dict[str, float] = {"all": calls(lambda: [victim.take([entry]) for entry in entries])}

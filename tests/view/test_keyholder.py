@@ -12,7 +12,6 @@ from basefs.log.entries import Action, Entry
 from basefs.log.keys import SigningKey
 from basefs.view.keyholder import GrantPlan
 from basefs.view.supposing import Difference
-from basefs.view.walk import SAME_FILE
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, copy_replica, path, tree_of
 from tests.view.histories import KEYS, Step, World, plain, steps
@@ -50,17 +49,13 @@ def test_a_file_that_a_revoked_key_changed_and_renamed_stays(tmp_path: pathlib.P
     bob = bobs(user, tmp_path)
     for text in (b"one", b"two"):
         bob.replica.commit(lambda author, text=text: author.write(path("/d/old"), text))  # type: ignore[misc]
-    bob.replica.commit(lambda author: author.make_link(path("/d/other"), path("/d/old")))
     bob.replica.commit(lambda author: author.rename(path("/d/old"), path("/d/new")))
     bob.replica.commit(lambda author: author.set_attributes(path("/d/new"), mode=0o600, mtime=77))
     carry(bob, user)
     before = plain(user.sees())  # type: ignore[arg-type]
-    assert before["/d/new"][4] == b"two" and before["/d/new"][5] == 2 and before["/d/new"][6] == 77  # type: ignore[index]
+    assert before["/d/new"][4:] == (b"two", 77)  # type: ignore[index]
     user.does(lambda author: author.revoke(path("/d"), b"bob", BOB.fingerprint))
     assert plain(user.sees()) == before  # type: ignore[arg-type]
-    # They are one file still.
-    user.writes("/d/new", b"three")
-    assert user.sees()["/d/other"].content == b"three"
     bob.replica.close()
 
 
@@ -276,8 +271,8 @@ def test_revokes_and_grants_of_the_root_key_change_nothing_that_users_see(
             after = plain(tree_of(node.replica))
             changed = {difference.path for difference in plan.changed}
             differing = {names for names in before.keys() | after.keys() if before.get(names) != after.get(names)}
-            # The numbers of names of a file, and directories that merge alike, are seen by one side only.
-            assert {n for n in differing if without_links(before.get(n)) != without_links(after.get(n))} <= changed
+            # Directories that merge alike are seen by one side only.
+            assert differing <= changed
             if step.c % 2:
                 lost = {d.path: d for d in plan.changed if not leads_elsewhere(d)}
                 for path, difference in lost.items():
@@ -307,19 +302,7 @@ def can_be_kept(world: World, node: Node, difference: Difference, shown: tuple[o
     if difference.before is None:
         return False
     tips = difference.before.outcome.tips
-    attempts = [[ROOT_KEY.sign(tip.hash, 9, Action.ACK, tip.name) for tip in tips]]
-    if difference.before.state.link is not None:
-        same = SAME_FILE | {Action.SLINK}
-        files = [entry.hash for entry in node.entries.values() if entry.action in same]
-        attempts += [[ROOT_KEY.sign(tips[0].hash, 9, Action.LINK, tips[0].name, file)] for file in files]
-    for entries in attempts:
-        copy = world.copy(node)
-        copy.receive(entries, [])
-        there = plain(tree_of(copy.replica)).get(difference.path)
-        if there is not None and shown is not None and (there[0], there[4]) == (shown[0], shown[4]):
-            return True
-    return False
-
-
-def without_links(shown: tuple[object, ...] | None) -> tuple[object, ...] | None:
-    return None if shown is None else (*shown[:5], shown[6])
+    copy = world.copy(node)
+    copy.receive([ROOT_KEY.sign(tip.hash, 9, Action.ACK, tip.name) for tip in tips], [])
+    there = plain(tree_of(copy.replica)).get(difference.path)
+    return there is not None and shown is not None and (there[0], there[4]) == (shown[0], shown[4])

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from basefs.log.entries import Action
-from basefs.log.extensions import Extensions
 from basefs.log.keys import SigningKey
 from basefs.path import Path
 from basefs.replica.replica import Replica
@@ -20,7 +18,7 @@ from basefs.view.tree import Node, Tree
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, copy_replica, live_nodes, make_replica, path
 from tests.view.histories import Step, World, steps
-from tests.view.stories import Story, above
+from tests.view.stories import Story, below
 
 
 def states(nodes: Mapping[Path, Node]) -> dict[Path, State]:
@@ -200,11 +198,10 @@ def test_what_a_revoked_key_alone_has_made_comes_back(tmp_path: pathlib.Path, ke
 
 
 def test_a_file_that_a_revoked_key_has_moved_has_its_new_name_again(tmp_path: pathlib.Path) -> None:
-    """A revert to the link of that key would show a copy: it may not write at the first name any more."""
     story = Story(tmp_path)
     story.grant(ROOT_KEY, story.keys, BOB)
     file = story.write(ROOT_KEY, story.root, b"one", "old")
-    moved = story.sign(BOB, story.root, Action.LINK, "new", file.hash, Extensions(is_moved=True))
+    moved = story.link(BOB, story.root, file, "new")
     story.mode(BOB, moved, 0o600)
     story.delete(BOB, file)
     replica = story.replica(ROOT_KEY)
@@ -320,13 +317,10 @@ def test_the_time_of_modification_alone_comes_back(tmp_path: pathlib.Path) -> No
     sequence, before = replica.totals()["entries"], states(live_nodes(replica))
     for text in ("/d", "/d/f", "/d/l"):
         replica.commit(lambda author, t=text: author.set_attributes(path(t), mtime=9))
-    assert replica.attributes(path("/other")).mtime == 9
+    assert replica.attributes(path("/other")).mtime == 7
     replica.commit(lambda author: author.reverter.tree((), sequence))
     assert states(live_nodes(replica)) == before
     assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
-    # And the first name of a file stands for all of them afterwards.
-    replica.commit(lambda author: author.write(path("/d/f"), b"two", mtime=10))
-    assert replica.read(path("/other")) == b"two" and replica.attributes(path("/other")).mtime == 10
     assert replica.check_view() == []
     replica.close()
 
@@ -351,112 +345,59 @@ def test_a_revision_that_looks_like_what_is_there_costs_nothing(tmp_path: pathli
     replica.close()
 
 
-@pytest.mark.parametrize("name", ["first", "other"])
-def test_a_first_name_that_comes_back_is_a_file_of_its_own(tmp_path: pathlib.Path, name: str) -> None:
-    """The file has gone on without it; any other name is a name of the same file again."""
-    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
-    first, other = path("/c"), path("/a")
-    made = {"first": replica.commit(lambda author: author.write(first, b"one")).entries[0]}
-    made["other"] = replica.commit(lambda author: author.make_link(other, first)).entries[0]
-    gone = first if name == "first" else other
-    replica.commit(lambda author: author.remove(gone, directory=False))
-    replica.commit(lambda author: author.reverter.path(gone, made[name].hash))
-    assert replica.read(first) == replica.read(other) == b"one"
-    replica.commit(lambda author: author.write(other, b"two"))
-    assert replica.read(first) == (b"one" if name == "first" else b"two")
-    replica.commit(lambda author: author.write(first, b"three"))
-    assert replica.read(other) == (b"two" if name == "first" else b"three")
-    links = 1 if name == "first" else 2
-    assert {replica.attributes(each).links for each in (first, other)} == {links}
-    assert len({replica.attributes(each).origin for each in (first, other)}) == 3 - links
-    assert replica.check_view() == []
-    replica.close()
-
-
-@pytest.mark.parametrize("what", ["removed", "replaced", "moved", "both removed"])
-def test_names_of_a_file_that_has_changed_and_lost_its_first_name_are_one_file_again(
-    tmp_path: pathlib.Path, what: str
-) -> None:
-    """A link goes on with the file that it names, and a first name that comes back begins another one."""
-    replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
-    first, other = path("/first"), path("/other")
-    replica.commit(lambda author: author.write(first, b"one"))
-    replica.commit(lambda author: author.make_link(other, first))
-    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
-    replica.commit(lambda author: author.write(first, b"two"))
-    if what == "moved":
-        replica.commit(lambda author: author.rename(first, path("/new")))
-    else:
-        replica.commit(lambda author: author.remove(first, directory=False))
-    if what == "both removed":
-        replica.commit(lambda author: author.remove(other, directory=False))
-    if what == "replaced":
-        replica.commit(lambda author: author.write(first, b"another file"))
-    replica.commit(lambda author: author.reverter.tree((), sequence))
-    assert states(live_nodes(replica)) == before
-    assert (replica.read(first), replica.read(other)) == (b"one", b"one")
-    assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
-    assert replica.attributes(other).links == 2
-    replica.commit(lambda author: author.write(other, b"three"))
-    assert (replica.read(first), replica.read(other)) == (b"three", b"three")
-    assert replica.check_view() == []
-    replica.close()
-
-
-@pytest.mark.parametrize("writer", [ROOT_KEY, BOB], ids=["root", "bob"])
-@pytest.mark.parametrize("wins", [False, True])
-def test_a_file_comes_back_under_another_name_while_its_first_one_showed_something_else(
-    tmp_path: pathlib.Path, writer: SigningKey, wins: bool
-) -> None:
-    """A conflict at its first name, which the file has lost then, and has won since by a change or has not."""
+@pytest.mark.parametrize("key", [ROOT_KEY, ALICE], ids=["root", "alice"])
+def test_what_had_lost_does_not_come_with_a_removal(tmp_path: pathlib.Path, key: SigningKey) -> None:
+    """Between equals something beats nothing, so the removal ends the branches that have lost, too."""
     story = Story(tmp_path, (ROOT_KEY, ALICE))
-    home = story.mkdir(ROOT_KEY, story.root, "d")
-    story.grant(ROOT_KEY, home, BOB)
-    file = story.write(ROOT_KEY, home, b"one", "f")
-    story.link(ROOT_KEY, story.root, file, "other")
-    won = story.slink(ALICE, home, b"x", "f", wanted=above(file))
-    change = story.write(writer, file, b"two")
-    if wins:
-        story.ack(BOB, change)
-        story.ack(ROOT_KEY, change)
-    else:
-        story.ack(ROOT_KEY, story.ack(BOB, won))
-    replica = story.replica(ROOT_KEY)
-    assert (replica.attributes(path("/d/f")).kind is Kind.FILE) is wins
-    assert replica.read(path("/other")) == b"two"
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    gone = story.delete(ROOT_KEY, first)
+    won = story.write(ROOT_KEY, gone, b"won")
+    story.write(ALICE, gone, b"lost", wanted=below(won))
+    replica = story.replica(key)
+    replica.commit(lambda author: author.reverter.path(path("/f"), gone.hash))
+    assert replica.live_paths() == [((), Kind.DIRECTORY)]
     replica.commit(lambda author: author.reverter.tree((), author.past.sequence(won.hash)))
-    assert replica.attributes(path("/d/f")).kind is Kind.SYMLINK
-    assert replica.read(path("/other")) == b"one"
-    assert not replica.commit(lambda author: author.reverter.tree((), author.past.sequence(won.hash))).entries
+    assert replica.read(path("/f")) == b"won"
+    replica.commit(lambda author: author.reverter.tree((), author.past.sequence(gone.hash)))
+    assert replica.live_paths() == [((), Kind.DIRECTORY)]
     assert replica.check_view() == []
 
 
 @pytest.mark.parametrize("keep_new", [False, True])
-@pytest.mark.parametrize("attributes", [{}, {"mode": 0o600}])
-def test_what_was_written_while_a_file_was_moved_is_undone_with_the_rest(
-    tmp_path: pathlib.Path, attributes: dict[str, int], keep_new: bool
-) -> None:
-    """The new name shows it, without an entry of its own.  The old one is new: kept, it shows what comes back."""
+def test_a_rename_is_undone_while_the_file_was_written_elsewhere(tmp_path: pathlib.Path, keep_new: bool) -> None:
     replica = make_replica(tmp_path / "one", clock=Clock(1_000_000_000))
     old, new = path("/old"), path("/new")
     replica.commit(lambda author: author.write(old, b"one"))
-    if attributes:
-        replica.commit(lambda author: author.set_attributes(old, **attributes))
+    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
     other = copy_replica(replica, tmp_path / "other", (ROOT_KEY,), clock=Clock(1_000_000_500))
     replica.commit(lambda author: author.rename(old, new))
-    replica.commit(lambda author: author.make_link(path("/link"), new))
-    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
     written = other.commit(lambda author: author.write(old, b"two"))
     replica.apply(written.entries, written.blocks)
-    assert replica.read(new) == b"two"
+    assert (replica.read(old), replica.read(new)) == (b"two", b"one")
     replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=keep_new))
-    assert states(live_nodes(replica)) == before | ({old: before[new]} if keep_new else {})
+    after = states(live_nodes(replica))
+    assert after.pop(new, None) is None or keep_new
+    assert after == before
     assert not replica.commit(lambda author: author.reverter.tree((), sequence, keep_new=keep_new)).entries
-    assert (replica.survey(old).conflicts() == []) is not keep_new
-    assert replica.survey(new).conflicts() == []
     assert replica.check_view() == []
     for each in (replica, other):
         each.close()
+
+
+def test_extended_attributes_come_back(tmp_path: pathlib.Path) -> None:
+    replica = make_replica(tmp_path)
+    replica.commit(lambda author: author.make_directory(path("/d")))
+    replica.commit(lambda author: author.write(path("/f"), b""))
+    for text in ("/d", "/f"):
+        replica.commit(lambda author, t=text: author.set_attributes(path(t), xattrs=((b"user.a", b"1"),)))  # type: ignore[misc]
+    sequence, before = replica.totals()["entries"], states(live_nodes(replica))
+    for text in ("/d", "/f"):
+        replica.commit(lambda author, t=text: author.set_attributes(path(t), xattrs=()))  # type: ignore[misc]
+    replica.commit(lambda author: author.reverter.tree((), sequence))
+    assert states(live_nodes(replica)) == before
+    assert replica.attributes(path("/d")).xattrs == ((b"user.a", b"1"),)
+    assert not replica.commit(lambda author: author.reverter.tree((), sequence)).entries
+    replica.close()
 
 
 def test_a_clock_that_was_reset_for_a_while_does_not_move_the_past(tmp_path: pathlib.Path) -> None:

@@ -327,91 +327,107 @@ def test_merged_directories_unite_their_contributors_against_a_file(story: Story
 # -- links and reverts ------------------------------------------------------------------------------------------------
 
 
-def test_hard_link_shows_the_current_content(story: Story) -> None:
+def test_a_link_shows_the_state_after_the_entry_that_it_names_whatever_comes_behind(story: Story) -> None:
     first = story.write(ROOT_KEY, story.root, b"one", "f")
-    story.link(ROOT_KEY, story.root, first, "g")
-    story.mode(ALICE, story.write(ALICE, first, b"two"), 0o600)
+    named = story.mode(ALICE, first, 0o600)
+    story.link(ROOT_KEY, story.root, named, "g")
+    story.link(ROOT_KEY, story.root, first, "h")
+    story.write(ROOT_KEY, story.delete(ROOT_KEY, story.write(ALICE, named, b"two")), b"another file")
     tree = story.tree()
-    assert tree[path("/g")].content == b"two"
-    assert tree[path("/g")].mode == 0o600
-    assert tree[path("/f")].links == tree[path("/g")].links == 2
+    assert [(tree[path(name)].content, tree[path(name)].mode) for name in ("/f", "/g", "/h")] == [
+        (b"another file", 0o644),
+        (b"one", 0o600),
+        (b"one", 0o644),
+    ]
 
 
-def test_hard_link_outlives_the_first_name(story: Story) -> None:
+def test_a_link_is_a_path_of_its_own(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    link = story.link(ROOT_KEY, story.root, first, "g")
+    changed = story.mode(ALICE, story.write(ROOT_KEY, link, b"two"), 0o600)
+    story.link(ROOT_KEY, story.root, changed, "h")
+    story.revert(ROOT_KEY, changed, link)
+    tree = story.tree()
+    assert [(tree[path(name)].content, tree[path(name)].mode) for name in ("/f", "/g", "/h")] == [
+        (b"one", 0o644),
+        (b"one", 0o644),
+        (b"two", 0o600),
+    ]
+
+
+def test_a_link_counts_by_its_own_key_alone(story: Story, directory_keys: None) -> None:
+    """Whether or not what it names counts, has lost, or is gone: its signer could have written the same."""
+    home, last_grant = story.entries[directory(story)], story.entries[-1]
+    first = story.write(ROOT_KEY, story.mkdir(ROOT_KEY, home, "e"), b"root", "f")
+    bobs = story.write(BOB, first, b"bob")
+    lost = story.write(ROOT_KEY, first, b"lost", wanted=below(bobs))
+    story.ack(CAROL, bobs)
+    story.delete(ROOT_KEY, bobs)
+    for name, named in (("bobs", bobs), ("lost", lost)):
+        story.link(ROOT_KEY, story.root, named, name)
+    story.link(BOB, story.root, bobs, "refused")
+    story.revoke(ROOT_KEY, last_grant, BOB)
+    tree = story.tree()
+    assert (tree[path("/bobs")].content, tree[path("/lost")].content) == (b"bob", b"lost")
+    assert path("/refused") not in tree
+
+
+def test_a_link_waits_for_the_entry_that_it_names(story: Story) -> None:
     first = story.write(ROOT_KEY, story.root, b"one", "f")
     second = story.write(ROOT_KEY, first, b"two")
-    story.link(ROOT_KEY, story.root, first, "g")
-    story.delete(ROOT_KEY, second)
-    tree = story.tree()
-    assert path("/f") not in tree
-    assert tree[path("/g")].content == b"two"
-    assert tree[path("/g")].links == 1
+    link = story.link(ROOT_KEY, story.root, second, "g")
+    behind = story.mode(ROOT_KEY, link, 0o600)
+    replica = story.replica(without_entries=(second, link, behind))
+    replica.live_paths()
+    for entry, missing in ((behind, link), (link, second)):
+        applied = replica.apply([entry], [])
+        assert (applied.entries, applied.missing_parents) == ((), (missing.hash,))
+    assert set(replica.apply([second], []).entries) == {second, link, behind}
+    assert (replica.read(path("/g")), replica.attributes(path("/g")).mode) == (b"two", 0o600)
+    assert replica.check_view() == []
 
 
-def test_hard_link_is_not_the_file_made_again_under_the_first_name(story: Story) -> None:
-    first = story.write(ROOT_KEY, story.root, b"one", "f")
-    story.link(ROOT_KEY, story.root, first, "g")
-    story.write(ROOT_KEY, story.delete(ROOT_KEY, first), b"another file")
-    tree = story.tree()
-    assert (tree[path("/f")].content, tree[path("/g")].content) == (b"another file", b"one")
-    assert tree[path("/f")].links == tree[path("/g")].links == 1
+def test_a_link_shows_once_the_content_is_here_that_it_names(story: Story) -> None:
+    first = story.write(ROOT_KEY, story.root, noise(1, 1500), "f")
+    link = story.link(ROOT_KEY, story.root, story.mode(ROOT_KEY, first, 0o600), "g")
+    story.link(ROOT_KEY, story.root, link, "h")
+    blocks = story.blocks[-1:]
+    replica = story.replica(without=blocks)
+    assert replica.live_paths() == [((), Kind.DIRECTORY), (path("/d"), Kind.DIRECTORY)]
+    changes = {change.path for change in replica.apply([], blocks).changes}
+    assert changes == {path("/f"), path("/g"), path("/h")}
+    assert replica.read(path("/h")) == noise(1, 1500)
+    assert replica.check_view() == []
 
 
-@pytest.mark.parametrize("between", ["nothing", "another file", "a symbolic link", "an ack"])
-def test_a_first_name_that_comes_back_is_a_file_of_its_own(story: Story, between: str) -> None:
-    """The file has gone on under its other names."""
-    first = story.write(ROOT_KEY, story.root, b"one", "f")
-    story.link(ROOT_KEY, story.root, first, "g")
-    gone = story.delete(ROOT_KEY, story.write(ALICE, first, b"two"))
-    last = {
-        "nothing": lambda: gone,
-        "another file": lambda: story.delete(ALICE, story.write(ALICE, gone, b"another")),
-        "a symbolic link": lambda: story.slink(ROOT_KEY, gone, b"elsewhere"),
-        "an ack": lambda: story.ack(ALICE, gone),
-    }[between]()
-    assert story.content("/g") == b"two"
-    back = story.revert(ROOT_KEY, last, first)
-    tree = story.tree()
-    assert (tree[path("/f")].content, tree[path("/g")].content) == (b"one", b"two")
-    story.mode(ROOT_KEY, story.write(ALICE, back, b"three"), 0o600)
-    tree = story.tree()
-    assert (tree[path("/f")].content, tree[path("/g")].content) == (b"three", b"two")
-    assert (tree[path("/f")].mode, tree[path("/g")].mode) == (0o600, 0o644)
-    assert tree[path("/f")].links == tree[path("/g")].links == 1
-
-
-def test_another_file_that_comes_back_leaves_the_other_names_as_they_are(story: Story) -> None:
-    old = story.write(ROOT_KEY, story.root, b"old", "f")
-    new = story.write(ROOT_KEY, story.delete(ROOT_KEY, old), b"new")
-    story.link(ROOT_KEY, story.root, new, "g")
-    story.write(ROOT_KEY, story.revert(ROOT_KEY, story.delete(ROOT_KEY, new), old), b"older")
-    tree = story.tree()
-    assert (tree[path("/f")].content, tree[path("/g")].content) == (b"older", b"new")
-    assert tree[path("/f")].links == tree[path("/g")].links == 1
-
-
-def test_hard_link_whose_target_never_came_is_not_shown(story: Story) -> None:
-    missing = ROOT_KEY.sign(story.root.hash, 1, Action.SLINK, b"elsewhere", b"x")
-    story.link(ROOT_KEY, story.root, missing, "g")
-    assert story.at("/g") is None
-
-
-@pytest.mark.parametrize("target", ["directory", "grant", "delete", "itself"])
-def test_hard_link_to_no_file_is_not_shown(story: Story, target: str) -> None:
+@pytest.mark.parametrize("target", ["directory", "delete", "itself", "revert to a directory"])
+def test_a_link_to_no_file_is_not_shown(story: Story, target: str) -> None:
     made = story.mkdir(ROOT_KEY, story.root, "e")
     named = {
-        "directory": made,
-        "grant": story.keys,
-        "delete": story.delete(ROOT_KEY, story.write(ROOT_KEY, story.root, b"x", "x")),
-        "itself": made,
-    }[target]
+        "directory": lambda: made,
+        "delete": lambda: story.delete(ROOT_KEY, story.write(ROOT_KEY, story.root, b"x", "x")),
+        "itself": lambda: made,
+        "revert to a directory": lambda: story.revert(ROOT_KEY, made, made),
+    }[target]()
     story.link(ROOT_KEY, made if target == "itself" else story.root, named, "g")
     tree = story.tree()
     assert path("/g") not in tree
     assert path("/e/g") not in tree
 
 
-def test_hard_link_to_the_directory_that_only_it_keeps_alive(story: Story, directory_keys: None) -> None:
+@pytest.mark.parametrize("action", [Action.LINK, Action.REVERT])
+def test_what_a_link_or_revert_cannot_name_is_refused(story: Story, action: Action) -> None:
+    first = story.write(ROOT_KEY, story.root, b"one", "f")
+    other = story.write(ROOT_KEY, story.root, b"other", "g")
+    granted = story.grant(ROOT_KEY, first, BOB)
+    replica = story.replica()
+    for named in (granted, story.keys) if action is Action.LINK else (granted, other):
+        entry = ROOT_KEY.sign(first.hash, 1, action, b"f", bytes(named.hash))
+        assert replica.apply([entry], []).rejected
+    assert replica.read(path("/f")) == b"one"
+
+
+def test_a_link_to_the_directory_that_only_it_keeps_alive(story: Story, directory_keys: None) -> None:
     home, last_grant = story.entries[directory(story)], story.entries[-1]
     made = story.mkdir(BOB, home, "e")
     story.link(ROOT_KEY, made, made, "g")
@@ -437,19 +453,6 @@ def test_a_file_reverted_to_a_link_to_itself_comes_to_an_end(story: Story) -> No
     story.revert(ALICE, second, itself)
     tree = story.tree()
     assert path("/f") in tree
-
-
-def test_a_revoke_reaches_links_from_outside_the_directory(story: Story, directory_keys: None) -> None:
-    home, last_grant = story.entries[directory(story)], story.entries[-1]
-    first = story.write(ROOT_KEY, story.mkdir(ROOT_KEY, home, "e"), b"root", "f")
-    story.link(ROOT_KEY, story.root, first, "g")
-    story.write(BOB, first, b"bob")
-    replica = story.replica()
-    assert replica.read(path("/g")) == b"bob"
-    replica.apply([story.revoke(ROOT_KEY, last_grant, BOB)], [])
-    assert replica.read(path("/g")) == b"root"
-    assert replica.check_view() == []
-    assert tree_of(replica) == story.tree()
 
 
 def test_symbolic_link(story: Story) -> None:
@@ -485,13 +488,6 @@ def test_revert_to_a_loser(story: Story) -> None:
     loser = story.write(ROOT_KEY, story.root, b"loser", "f", wanted=below(winner))
     story.revert(ROOT_KEY, winner, loser)
     assert story.content("/f") == b"loser"
-
-
-def test_revert_to_an_entry_of_another_path_is_ignored(story: Story) -> None:
-    other = story.write(ROOT_KEY, story.root, b"other", "g")
-    first = story.write(ROOT_KEY, story.root, b"one", "f")
-    story.revert(ROOT_KEY, first, other)
-    assert story.content("/f") == b"one"
 
 
 def test_a_revert_that_comes_before_its_target_waits_for_it(story: Story) -> None:

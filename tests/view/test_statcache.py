@@ -31,12 +31,9 @@ def test_what_changes_is_asked_for_again(replica: Replica) -> None:
     assert replica.attributes(FILE) is before
     replica.commit(lambda author: author.write(FILE, b"longer"))
     assert replica.attributes(FILE).size == 6
-    replica.commit(lambda author: author.make_link(path("/d/link"), FILE))
-    assert replica.attributes(FILE).links == 2
     replica.commit(lambda author: author.remove(FILE, directory=False))
     with pytest.raises(NotFound):
         replica.attributes(FILE)
-    assert replica.attributes(path("/d/link")).links == 1
     assert replica.check_view() == []
 
 

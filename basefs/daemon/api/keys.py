@@ -33,7 +33,6 @@ from basefs.view.author import Author
 from basefs.view.draft import Draft
 from basefs.view.invitations import READERS, is_invitation
 from basefs.view.keyholder import GrantPlan
-from basefs.view.members import MOST_OF_ONE, Members
 from basefs.view.past import GrantRecord
 from basefs.view.permissions import Grant
 
@@ -63,9 +62,9 @@ class KeyServices:
             self._replica.attributes(at)
             granted = [one for one in granted if at[: len(one.path)] == one.path]
         mine = {key.fingerprint for key in self._replica.keys}
-        key_names, members = self._replica.key_names(), self._members()
+        key_names = self._replica.key_names()
         return [
-            _row(one, key_names, own=one.fingerprint in mine, is_surplus=_is_surplus(one, members))
+            _row(one, key_names, own=one.fingerprint in mine)
             for one in granted
             if request.every or one.standing in ("valid", "reads")
         ]
@@ -81,11 +80,8 @@ class KeyServices:
         def make(author: Author) -> GrantPlan:
             if not request.force:
                 _require_one_name(author, name, fingerprint_of(public))
-            plan = author.key_holder.grant(path, name, public)
-            _require_room(self._replica, members, plan.draft, public)
-            return plan
+            return author.key_holder.grant(path, name, public)
 
-        members = self._members()
         return self._carry_out(make, request.dry_run, request.signer)
 
     def invite(self, request: InviteKey) -> str:
@@ -97,11 +93,8 @@ class KeyServices:
         def make(author: Author) -> Iterator[Draft]:
             if not is_made:
                 yield author.make_directory(READERS)
-            draft = author.grant(path, name, public)
-            _require_room(self._replica, members, draft, public)
-            yield draft
+            yield author.grant(path, name, public)
 
-        members = self._members()
         self._replica.commit(make)
         return to_text(path)
 
@@ -163,10 +156,6 @@ class KeyServices:
         self._replica.commit(draft, key=key)
         return _describe(plans[-1])
 
-    def _members(self) -> Members | None:
-        """Those of a closed filesystem."""
-        return None if self._replica.is_open else self._replica.membership()
-
     def _find(self, key: str, path: Path | None = None) -> GrantRecord:
         """A grant of the key with a name, or with the beginning of a fingerprint, at a path or (`None`) anywhere."""
         granted = self._replica.plan(lambda author: author.past.grants())
@@ -195,32 +184,13 @@ def _require_one_name(author: Author, name: bytes, fingerprint: Fingerprint) -> 
             raise Exists(f"{there} is the name of the key {other} at {at}: choose another name, or add -f to share it")
 
 
-def _require_room(replica: Replica, members: Members | None, grant: Draft, public: bytes) -> None:
-    """Raise `NotPermitted` where the sponsor of the key that signs a grant has let in as many members as it may."""
-    if members is None or public in members.keys or not grant.entries:
-        return
-    if not members.has_room(grant.entries[-1].fingerprint):
-        raise NotPermitted(
-            f"the key that would sign has let in {MOST_OF_ONE} members, counted with its sponsor, and a key below / "
-            "may let in no more: revoke some, or grant this one with a key that is valid at /; "
-            f"'basefs keys {replica.name}' lists them"
-        )
-
-
-def _is_surplus(one: GrantRecord, members: Members | None) -> bool:
-    """Whether the key of a grant in force is no member all the same; an invitation never was one."""
-    if members is None or one.standing not in ("valid", "reads"):
-        return False
-    return one.entry.content not in members.keys | members.invited
-
-
-def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool, is_surplus: bool) -> GrantedKey:
+def _row(one: GrantRecord, key_names: Mapping[Fingerprint, str], *, own: bool) -> GrantedKey:
     return GrantedKey(
         path=to_text(one.path),
         name=one.entry.name.decode("utf-8", "replace"),
         fingerprint=one.fingerprint.hex(),
         depth=one.depth,
-        standing="surplus" if is_surplus else one.standing,
+        standing=one.standing,
         granted_by=one.entry.fingerprint.hex(),
         granted_by_name=key_names.get(one.entry.fingerprint),
         grant=one.entry.hash.hex(),

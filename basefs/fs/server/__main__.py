@@ -49,16 +49,18 @@ class Server:
         check_mountpoint(self._mountpoint)
         self._rights = Rights()
         self._link = DaemonLink(arguments.socket, self)
+        disk = Disk(arguments.tree, cached=True)
+        self._device: Device = mount(self._mountpoint, arguments.name, options)
         self._tree = Passthrough(
-            Disk(arguments.tree, cached=True),
+            disk,
             self._rights,
             Owners(arguments.uid, arguments.gid, keeps=arguments.keep_owners),
             self._link.changed,
             self._link.attribute,
+            self._device.reply,
             read_only=read_only,
             unlisted=frozenset(map(os.fsencode, arguments.hide)),
         )
-        self._device: Device = mount(self._mountpoint, arguments.name, options)
         self._performer = Performer(
             self._tree, self._device, self._mountpoint, self._link.changed_after, events=not arguments.no_events
         )
@@ -81,6 +83,7 @@ class Server:
 
     def _on_ready(self) -> None:
         self._performer.start()
+        threading.Thread(target=self._tree.sync, name="sync", daemon=True).start()
         self._link.start()
         print("ready", flush=True)  # noqa: T201
 

@@ -105,20 +105,21 @@ class Request:
     """A request of the kernel.
 
     Attributes:
+        unique: number of the request.
         node: the kernel's number of the node.
         uid, gid: of the caller.
         thread: of the caller; 0 for the kernel itself.
         body: what follows the header, valid until the answer.
     """
 
-    __slots__ = ("body", "gid", "node", "thread", "uid")
+    __slots__ = ("body", "gid", "node", "thread", "uid", "unique")
 
     def __init__(self) -> None:
-        self.node = self.uid = self.gid = self.thread = 0
+        self.unique = self.node = self.uid = self.gid = self.thread = 0
         self.body = memoryview(b"")
 
 
-#: Answers a request, or nothing where the kernel wants no answer.  Raises `OSError`.
+#: Answers a request; `None` where the kernel wants no answer, or gets it later.  Raises `OSError`.
 Answer: TypeAlias = Callable[[Request], "bytes | memoryview | None"]
 
 
@@ -133,8 +134,8 @@ class Device:
 
     def serve(self, operations: Mapping[int, Answer], on_ready: Callable[[], None]) -> None:
         """Answer requests until the filesystem is unmounted.  Raises `MountFailed`: the kernel is too old."""
-        read, write, descriptor = os.readv, os.writev, self._descriptor
-        unpack, pack, size = _IN_HEADER.unpack_from, _OUT_HEADER.pack, _IN_HEADER.size
+        read, reply, descriptor = os.readv, self.reply, self._descriptor
+        unpack, size = _IN_HEADER.unpack_from, _IN_HEADER.size
         buffer = bytearray(MAX_IO + 65536)
         buffers, whole = [buffer], memoryview(buffer)
         request = Request()
@@ -148,6 +149,7 @@ class Device:
                 # ENODEV: unmounted; ECONNABORTED: ended by force.
                 return
             _, operation, unique, request.node, request.uid, request.gid, request.thread, _, _ = unpack(buffer)
+            request.unique = unique
             request.body = whole[size:length]
             number = 0
             answer: bytes | memoryview = b""
@@ -169,11 +171,15 @@ class Device:
             except Exception:
                 log.exception("request %d failed unexpectedly", operation)
                 number = errno.EIO
-            with contextlib.suppress(OSError):
-                # An error says that nobody waits for the answer any more.
-                write(descriptor, (pack(16 + len(answer), -number, unique), answer))
+            reply(unique, number, answer)
             if operation == Operation.INIT:
                 on_ready()
+
+    def reply(self, unique: int, number: int, answer: bytes | memoryview = b"") -> None:
+        """Answer a request with an errno, or with 0 and what it asked for; for any thread."""
+        with contextlib.suppress(OSError):
+            # An error says that nobody waits for the answer any more.
+            os.writev(self._descriptor, (_OUT_HEADER.pack(16 + len(answer), -number, unique), answer))
 
     def _begin(self, body: memoryview) -> bytes:
         major, minor, read_ahead, able = _INIT_IN.unpack_from(body)
@@ -218,8 +224,7 @@ def mount(mountpoint: Path, name: str, options: Sequence[str]) -> Device:
             pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if tried.returncode:
-            reason = tried.stderr.strip().removeprefix("fusermount3: ") or why_no_mount()
-            raise MountFailed(f"cannot mount on {mountpoint}: {reason}")
+            raise MountFailed(f"cannot mount on {mountpoint}: {why_no_mount() or _reason(tried.stderr)}")
         _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
     descriptors = array.array("i")
     for _, _, data in ancillary:
@@ -275,12 +280,12 @@ def _set_flags(directory: int, path: bytes, clear: int, wanted: int) -> int:
 
 
 def why_no_mount(device: Path = Path("/dev/fuse")) -> str:
-    """Why FUSE cannot mount, and what to do, as far as the device tells."""
+    """Why FUSE cannot mount, and what to do, as far as the device tells; "" where it can be used."""
     try:
         os.close(os.open(device, os.O_RDWR))
     except OSError as error:
         return f"cannot open {device} ({error.strerror}): load the module 'fuse'; in a container, allow this device"
-    return "check the options, and that fuse3 is installed"
+    return ""
 
 
 def check_mountpoint(path: Path) -> None:
@@ -309,7 +314,7 @@ def unmount(mountpoint: Path, *, lazy: bool) -> None:
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"},
     )  # fmt: skip
     if tried.returncode:
-        reason = tried.stderr.strip().removeprefix("fusermount3: ")
+        reason = _reason(tried.stderr)
         if os.strerror(errno.EBUSY) in reason:
             raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
         raise MountFailed(f"cannot unmount {mountpoint}: {reason}")
@@ -320,3 +325,8 @@ def _fusermount() -> str:
     if found is None:
         raise MountFailed("fusermount3 is missing: 'apt-get install fuse3'")
     return found
+
+
+def _reason(said: str) -> str:
+    """What fusermount3 says, without its name."""
+    return said.strip().rpartition("fusermount3: ")[2]

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 ROOT_ID, _INCOMING_ID = 1, 2
 
 
+#: No nodes; most have none.
+_NONE: list[Node] = []
+
+
 class Opened:
     """The open handles of a node.
 
@@ -44,10 +48,12 @@ class Node:
         lookups: how many references the kernel has.
         opened: open handles, if there are any.
         pages: inode, size and mtime of what the kernel's pages are of.
+        older: files that had its name before jobs replaced them, as far as they are still open.
     """
 
     __slots__ = (
-        "_epoch", "_path", "children", "id", "inode", "kind", "lookups", "more", "name", "opened", "pages", "parent",
+        "_epoch", "_path", "children", "id", "inode", "kind", "lookups", "more", "name", "older", "opened", "pages",
+        "parent",
     )  # fmt: skip
 
     def __init__(self, number: int, inode: int, kind: int) -> None:
@@ -59,6 +65,7 @@ class Node:
         self.lookups = 0
         self.opened: Opened | None = None
         self.pages: tuple[int, int, int] | None = None
+        self.older: list[Node] = _NONE
         self._path, self._epoch = b"", -1
 
     def path(self, epoch: int) -> bytes | None:
@@ -109,7 +116,7 @@ class Nodes:
         return node
 
     def of_inode(self, inode: int) -> Node | None:
-        """The node of a file on the disk that has a name, if the kernel knows it."""
+        """The node of a file on the disk, if the kernel knows it."""
         return self._by_inode.get(inode)
 
     def find(self, path: bytes) -> Node | None:
@@ -144,8 +151,9 @@ class Nodes:
                 return node
             self.removed(parent, name)
         node = self._by_inode.get(inode)
-        # Otherwise the number was given to another file behind our back.
-        if node is None or node.kind != kind or status.st_nlink < 2 or kind == stat.S_IFDIR:
+        is_other_name = status.st_nlink > 1 or (node is not None and node.parent is None)
+        if node is None or node.kind != kind or not is_other_name or kind == stat.S_IFDIR:
+            # The number was given to another file behind our back.
             node = self.made(inode, kind)
         self.named(node, parent, name)
         return node
@@ -181,9 +189,19 @@ class Nodes:
             node.parent, node.name = node.more.pop()
         else:
             node.parent = None
-            if self._by_inode.get(node.inode) is node:
-                del self._by_inode[node.inode]
+            if node.opened is None:
+                self._drop_inode(node)
         node._epoch = -1
+
+    def closed(self, node: Node) -> None:
+        """The last handle of a node was closed.  Until then its inode is its own, since another name may be found."""
+        node.opened = None
+        if node.parent is None:
+            self._drop_inode(node)
+
+    def _drop_inode(self, node: Node) -> None:
+        if self._by_inode.get(node.inode) is node:
+            del self._by_inode[node.inode]
 
     def renamed(self, parent: Node, name: bytes, new_parent: Node, new_name: bytes, *, exchange: bool = False) -> None:
         """A name has become another one; with `exchange` the other one has become it."""
@@ -200,8 +218,7 @@ class Nodes:
 
     def swapped(self, node: Node, inode: int) -> None:
         """The name of a node is of another file on the disk now."""
-        if self._by_inode.get(node.inode) is node:
-            del self._by_inode[node.inode]
+        self._drop_inode(node)
         node.inode, node.pages = inode, None
         self._by_inode[inode] = node
 
@@ -216,3 +233,4 @@ class Nodes:
         del self._by_id[number]
         while node.parent is not None:
             self.removed(node.parent, node.name)
+        self._drop_inode(node)

@@ -14,6 +14,7 @@ import logging
 import os
 import queue
 import stat
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
@@ -32,6 +33,8 @@ _JOB_SECONDS, _FORGET_SECONDS = 5.0, 1.0
 _MORE = 0o700
 _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 _CLONE_FILES = 0x400
+#: `struct file_handle` of a node (Linux, fs/fuse/inode.c): its size and type; node and generation.
+_HANDLE, _FUSE_HANDLE = struct.Struct("=IiIII"), 0x81
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -277,6 +280,27 @@ class Performer:
                     os.chmod(b"/proc/thread-self/fd/%d" % found, 0o700)
             else:
                 os.utime(name, dir_fd=directory, follow_symlinks=False)
+            if current.how in (_How.SWAP, _How.RENAME):
+                self._announce(root, current.job.path)
+
+    def _announce(self, root: int, path: bytes) -> None:
+        """Notify those who watch a file that was replaced while somebody has it open, and who know no name of it.
+
+        Only root can open a file without a name that is not open here.
+        """
+        with self._tree.turn:
+            node = self._tree.nodes.find(path)
+            if node is None or not node.older:
+                return
+            node.older = [old for old in node.older if old.opened is not None]
+            numbers = [old.id for old in node.older]
+        # Not O_PATH, which is none of the mount's files.
+        with _beneath(root, b".", os.O_RDONLY | os.O_DIRECTORY) as top:
+            for number in numbers:
+                handle = _HANDLE.pack(12, _FUSE_HANDLE, number >> 32, number & 0xFFFFFFFF, 0)
+                found = _libc.open_by_handle_at(top, handle, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                if found >= 0:
+                    os.close(found)
 
     # -- answering ----------------------------------------------------------------------------------------------------
 
@@ -346,6 +370,10 @@ class Performer:
 
     def _open(self, request: Request) -> bytes:
         current = self._current
+        node = self._tree.nodes.get(request.node)
+        if node.parent is None and node.opened is not None:
+            # Older, and to be announced.
+            return self._tree.pack_opened()
         if current is None or current.how is not _How.SWAP:
             raise OSError(errno.EBUSY, "nothing to do")
         # Refused here, watchers are not notified.
@@ -374,9 +402,12 @@ class Performer:
         self._apply()
         assert self._current is not None
         job, nodes = self._current.job, self._tree.nodes
-        parent = nodes.find(job.path.rpartition(b"/")[0])
+        above, _, name = job.path.rpartition(b"/")
+        parent, old = nodes.find(above), nodes.find(job.path)
         assert parent is not None
-        nodes.renamed(nodes.incoming, job.temporary, parent, job.path.rpartition(b"/")[2])
+        nodes.renamed(nodes.incoming, job.temporary, parent, name)
+        if old is not None and old.parent is None:
+            nodes.child(parent, name).older = [old, *old.older]
         return b""
 
     def _ignore(self, request: Request) -> bytes:

@@ -7,12 +7,12 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from pathlib import Path as FilePath
 
 from basefs.errors import BaseFSError
 from basefs.fs.disk import Disk, Found
 from basefs.fs.worktree.compare import kind_of
 from basefs.fs.worktree.index import Index, Row, below, shown, tips_of, to_path
+from basefs.fs.worktree.machine import Machine
 from basefs.fs.worktree.pending import Pending
 from basefs.fs.worktree.publisher import Publisher
 from basefs.fs.worktree.scratch import ScratchNames
@@ -23,8 +23,6 @@ from basefs.replica.replica import Replica
 from basefs.view.states import Kind
 
 log = logging.getLogger(__name__)
-
-_BOOT = FilePath("/proc/sys/kernel/random/boot_id")
 
 
 def differences(
@@ -79,14 +77,28 @@ def _entries(disk: Disk, path: bytes) -> Iterator[tuple[bytes, Found]]:
             continue
 
 
+def _is_timed(row: Row | None, found: Found | None) -> bool:
+    """Whether the time of a directory was probably set: a change of its names sets both times to the same moment."""
+    if found is None or not stat.S_ISDIR(found.mode) or found.mtime == found.ctime:
+        return False
+    return row is None or row.found is None or found.mtime != row.found.mtime
+
+
 class Scanner:
     """Finds what was changed while nobody looked, and what a killed process has left half done."""
 
     def __init__(
-        self, replica: Replica, disk: Disk, index: Index, scratch: ScratchNames, pending: Pending, publisher: Publisher
+        self,
+        replica: Replica,
+        disk: Disk,
+        index: Index,
+        scratch: ScratchNames,
+        pending: Pending,
+        publisher: Publisher,
+        machine: Machine,
     ) -> None:
         self._replica, self._disk, self._index, self._scratch = replica, disk, index, scratch
-        self._pending, self._publisher = pending, publisher
+        self._pending, self._publisher, self._machine = pending, publisher, machine
 
     def scan(self) -> int:
         """Compare all names; returns how many differ."""
@@ -101,13 +113,13 @@ class Scanner:
                     continue
             if after_cut and self._is_torn(path, row, found):
                 continue
-            self._publisher.mark(path)
+            self._publisher.mark(path, timed=_is_timed(row, found))
         self._index.save()
         return count
 
     def _had_power_cut(self) -> bool:
         """Whether the machine has started anew since this was last asked, and may have lost what was written before."""
-        boot = _BOOT.read_bytes().strip()
+        boot = self._machine.boot()
         before = self._replica.rows(lambda rows: rows.fact("boot"))
         if before == boot:
             return False
@@ -123,7 +135,8 @@ class Scanner:
     def _recover(self, path: bytes, row: Row, found: Found | None) -> Row | None:
         """The row of a path to which something was being brought: it has come, or the disk is as before, or neither.
 
-        In any case the receiver looks at it again.
+        In any case the receiver looks at it again, also where this process is killed before it does: what was being
+        brought stays noted.
         """
         self._pending.add([path])
         coming, row = row.coming, row._replace(coming=None)
@@ -131,13 +144,13 @@ class Scanner:
             return row
         if found is None:
             # It was removed for what comes; if somebody here has removed it, that is not told from it.
-            self._index.put(path, None)
+            self._index.put(path, Row(coming=coming))
             return None
         assert coming is not None
         brought = self._brought(path, row, found, coming)
         if brought is None:
             return row
-        self._index.put(path, brought)
+        self._index.put(path, brought._replace(coming=coming))
         return brought
 
     def _brought(self, path: bytes, row: Row, found: Found, coming: tuple[EntryHash, ...]) -> Row | None:
@@ -211,7 +224,7 @@ class Scanner:
                 return False
         log.warning("%s comes back from the log: a power cut has taken what was written", name)
         # What is there is nobody's work: the receiver replaces it.
-        nothing = row._replace(tips=(), state=row.state._replace(content=None), digest=b"", found=found)
-        self._index.put(path, None if found is None else nothing)
+        nothing = row._replace(tips=(), state=row.state._replace(content=None), digest=b"", found=found, coming=row.tips)
+        self._index.put(path, Row(coming=row.tips) if found is None else nothing)
         self._pending.add([path])
         return True

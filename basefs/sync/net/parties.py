@@ -1,38 +1,54 @@
 """Parties: a peer counts by its proved key, or by its network address if it has proved none.
 
-What one party does is held against nobody else, and what each party gets of a node is bounded.  Members with the same
-sponsors are one party.
+What one party does is held against nobody else, and what each party gets of a node is bounded.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from typing import NewType
 
 #: The name of a party; only this module makes any.
 Party = NewType("Party", str)
 
 
+#: All members whose keys are not valid at `/`, where they share.
+_OTHERS = Party("others")
+
+
 class Parties:
-    """The parties of one node's peers."""
+    """The parties of one node's peers, and which come first.
+
+    A key that may grant makes any number of members, so those whose keys are valid at `/` come before all others, and
+    share nothing with them.
+    """
 
     def __init__(self) -> None:
-        self._groups: Mapping[bytes, bytes] = {}
+        self._first: frozenset[Party] | None = None
 
-    def group(self, groups: Mapping[bytes, bytes]) -> None:
-        """Count these raw public keys together that have the same value: a key that may grant makes any number."""
-        self._groups = groups
+    def prefer(self, keys: frozenset[bytes]) -> None:
+        """These members (raw public keys) come first from now on; before, all do."""
+        self._first = frozenset(map(_of_key, keys))
+
+    def comes_first(self, who: Party) -> bool:
+        """Whether a party that has proved a key comes before others."""
+        return self._first is None or who in self._first
 
     def of(self, host: str, key: bytes) -> Party:
         """The party of a peer at a host; `key`: the raw public key that it has proved to hold, empty if none."""
-        if key:
-            return Party(f"key {self._groups.get(key, key).hex()}")
-        return Party(f"address {prefixes_of(host)[0].hex()}")
+        return _of_key(key) if key else Party(f"address {prefixes_of(host)[0].hex()}")
+
+    def sharing(self, host: str, key: bytes) -> Party:
+        """The same where all that do not come first share what there is for one party."""
+        return _OTHERS if key and not self.comes_first(_of_key(key)) else self.of(host, key)
 
     def answering(self, address: tuple[str, int], key: bytes) -> Party:
         """The party of the peer that answers at an address: without a key the endpoint, as peers may share a host."""
-        return self.of(address[0], key) if key else Party("{}:{}".format(*address))
+        return _of_key(key) if key else Party("{}:{}".format(*address))
+
+
+def _of_key(key: bytes) -> Party:
+    return Party(f"key {key.hex()}")
 
 
 def prefixes_of(host: str) -> tuple[bytes, bytes]:

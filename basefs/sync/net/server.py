@@ -201,7 +201,7 @@ class SyncServer:
         return True
 
     async def _exchange_keys(self, who: Party, key: bytes, connection: Connection) -> None:
-        """One at a time with each member: a slow one keeps no other of its party from the key, of which it has few."""
+        """One at a time with each member: a slow one has its place, and no second one."""
         if self._shared.keys is None or key in self._exchanging:
             return
         self._exchanging.add(key)

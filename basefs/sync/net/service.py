@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -263,9 +263,9 @@ class SyncService:
         return self._shared.parties.answering(address, self.key_at(address))
 
     def _is_known(self, who: Party) -> bool:
-        """Whether a party is a member; in an open filesystem, whether gossip lists a member at its address."""
+        """Whether a party comes first; in an open filesystem, whether gossip lists a member at its address."""
         if self._shared.credentials is not None:
-            return True
+            return self._shared.parties.comes_first(who)
         peers = tuple(self._peers())
         if peers != self._placed:
             self._placed, self._known = peers, frozenset(self._shared.parties.of(host, b"") for host, _ in peers)
@@ -273,9 +273,9 @@ class SyncService:
 
     # Who is let in
 
-    def group(self, parties: Mapping[bytes, bytes]) -> None:
-        """Count members (raw public keys) with their parties from now on: see `Parties`."""
-        self._shared.parties.group(parties)
+    def prefer(self, keys: frozenset[bytes]) -> None:
+        """These members (raw public keys) come first from now on: see `Parties`."""
+        self._shared.parties.prefer(keys)
 
     def turn_away(self, keys: frozenset[bytes]) -> None:
         """End the sessions of all keys but these, and let none of the others in from now on.

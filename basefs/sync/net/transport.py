@@ -73,7 +73,7 @@ class SessionContext:
         penalties: the parties that are refused for a while.
         throttle: which of many equal lines are logged.
         pace: how often a party may begin a session.
-        parties: which peers count as one.
+        parties: which peers count as one, and which come first.
         per_party: sessions that one party may have with this node at once: enough for several nodes at one address.
         traffic: what all sessions have moved, those that are open included.
         uplink: whose turn it is to upload.
@@ -526,7 +526,7 @@ def core_of(
         if shared.is_at((host, peer), key):
             shared.contacts.has_room((host, peer), has_room, asyncio.get_running_loop().time())
 
-    remote = RemotePeer(host, shared.parties.of(host, key), tells, has_room)
+    remote = RemotePeer(host, shared.parties.sharing(host, key), tells, has_room)
     limits, requests = shared.limits, shared.requests
     return SyncProtocol(
         state, role, port=port, limits=limits, stay=stay, full=shared.is_full, requests=requests, peer=remote

@@ -18,11 +18,17 @@ def test_a_proved_key_is_a_party_wherever_it_is() -> None:
     assert Parties().of("10.0.0.1", b"a") == Parties().of("10.0.0.2", b"a") != Parties().of("10.0.0.1", b"b")
 
 
-def test_keys_count_with_the_key_that_has_let_them_in() -> None:
+def test_the_keys_of_the_root_come_first_and_all_others_share() -> None:
     parties = Parties()
-    parties.group({b"a": b"a", b"b": b"a", b"c": b"c"})
-    assert parties.of("10.0.0.1", b"a") == parties.of("10.0.0.2", b"b") != parties.of("10.0.0.1", b"c")
-    assert parties.answering(("10.0.0.2", 1), b"b") == parties.of("10.0.0.1", b"a")
+    assert parties.comes_first(parties.of("10.0.0.1", b"b")), "nobody has said who does"
+    parties.prefer(frozenset((b"a",)))
+    one, other, third = (parties.of("10.0.0.1", key) for key in (b"a", b"b", b"c"))
+    assert len({one, other, third}) == 3
+    assert parties.comes_first(one) and not parties.comes_first(other)
+    assert parties.sharing("10.0.0.1", b"a") == one
+    assert parties.sharing("10.0.0.1", b"b") == parties.sharing("10.0.0.2", b"c") not in (one, other, third)
+    assert parties.sharing("10.0.0.1", b"") == parties.of("10.0.0.1", b"")
+    assert parties.answering(("10.0.0.2", 1), b"b") == other, "a ban is for a key alone"
 
 
 def test_without_a_key_each_endpoint_is_answered_by_a_party_of_its_own() -> None:

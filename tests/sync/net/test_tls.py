@@ -508,7 +508,7 @@ def test_a_connection_that_is_reset_holds_nothing(begins: bytes) -> None:
     run_uncollected(main())
 
 
-def test_all_keys_that_one_has_let_in_share_its_places() -> None:
+def test_many_keys_below_the_root_leave_places_for_those_of_the_root() -> None:
     """The holder of a key makes as many as there are places, and more."""
 
     async def main() -> None:
@@ -516,9 +516,9 @@ def test_all_keys_that_one_has_let_in_share_its_places() -> None:
         shared = SessionContext(credentials=credentials(B, A, *minted), per_party=2)
         node = Syncing(Writer().log(), max_sessions=4, shared=shared)
         async with running(node):
-            node.sync.group({A.public: A.public, **{key.public: minted[0].public for key in minted}})
+            node.sync.prefer(frozenset((A.public, B.public)))
             held = [await Connection.open(HOST, node.port, credentials(key, B)) for key in minted]
-            for connection in held[2:]:
+            for connection in held[4:]:
                 assert b"busy" in (await connection.read(DEADLINE) or b"")
             ours = SessionContext(credentials=credentials(A, B))
             assert (await sync_with(Writer().log(), HOST, node.port, shared=ours)).equal
@@ -769,7 +769,7 @@ def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
     assert heard == [(A.public, OURS)]
 
 
-def test_a_slow_member_keeps_no_other_of_its_party_from_the_key_of_gossip() -> None:
+def test_a_slow_member_keeps_no_other_from_the_key_of_gossip() -> None:
     async def main() -> None:
         begun, goes_on = asyncio.Event(), asyncio.Event()
 
@@ -780,7 +780,6 @@ def test_a_slow_member_keeps_no_other_of_its_party_from_the_key_of_gossip() -> N
             return THEIRS
 
         shared = SessionContext(credentials=credentials(B, A, STRANGER), keys=exchange)
-        shared.parties.group({key.public: b"sponsor" for key in (A, STRANGER)})
         server = SyncServer(MemoryLog(ROOT), HOST, 0, max_sessions=4, shared=shared)
         await server.start()
         try:
