@@ -274,13 +274,19 @@ class Store:
         rows = self._db.execute(f"SELECT path FROM entries WHERE kind = {EntryKind.KEY:d}")
         return {path_id for (path_id,) in rows}
 
-    def entries_under(self, path_id: int, directories: Collection[EntryHash]) -> dict[PathRow, list[Placed]]:
-        """The entries of all paths directly below `path` in these incarnations of it, by path; in one query."""
+    def entries_under(
+        self, path_id: int, directories: Collection[EntryHash], names: Collection[bytes] | None = None
+    ) -> dict[PathRow, list[Placed]]:
+        """The entries of all paths directly below `path`, or of those with some names, in these incarnations of it.
+
+        By path, in one query.
+        """
         within, values = _within(directories)
+        some = "" if names is None else f" AND p.name IN ({','.join('?' * len(names))})"
         rows = self._db.execute(
             f"SELECT {_JOINED_COLUMNS}, p.name, p.hash FROM paths p "
-            f"JOIN entries e ON e.path = p.id WHERE p.parent = ?{within} ORDER BY p.id, e.seq",
-            (path_id, *values),
+            f"JOIN entries e ON e.path = p.id WHERE p.parent = ?{some}{within} ORDER BY p.id, e.seq",
+            (path_id, *(names or ()), *values),
         )
         found: dict[int, tuple[PathRow, list[Placed]]] = {}
         for *columns, name, hash in rows:

@@ -846,8 +846,7 @@ class Replica:
                 if self._live is None:
                     return dict.fromkeys(paths)
                 glance = Glance(self._live.tree)
-                for path in portion:
-                    node = glance.find(path)
+                for path, node in glance.find_all(portion).items():
                     found[path] = None if node is None else node.outcome
             self._lock.let_others()
         return found

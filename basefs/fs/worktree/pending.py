@@ -38,9 +38,11 @@ class Pending:
         with self._lock:
             self.applied = self._queued = applied
             self._delivered = max(self._delivered, self._replica.entry_count)
-            self._completed += completed
-            if not applied:
+            if applied:
+                self._completed += completed
+            else:
                 self._queued = self._delivered
+                self._taken_completed += completed
                 self._incoming[b"/"] = True
 
     def on_applied(self, applied: Applied) -> None:

@@ -102,6 +102,7 @@ class Scanner:
 
     def scan(self) -> int:
         """Compare all names; returns how many differ."""
+        self._disk.forget()
         after_cut = self._had_power_cut()
         count = 0
         for path, row, found in differences(self._replica, self._disk, self._scratch):
