@@ -141,6 +141,17 @@ class Side:
         assert self._owed <= published, "a file that was closed is lost"
         self._owed.clear()
 
+    def differing(self, other: Side) -> list[Any]:
+        """What is not as in the other one's own directory, once all that has arrived is on the disk."""
+        self.served.ask("settle")
+        for _ in range(MAX_EXCHANGES):
+            found = differences(view(other.own.disk.tree()), view(self.other.tree()))
+            if not found:
+                break
+            # The server may have refused it for what was closed a moment ago.
+            self.served.ask("publish")
+        return found
+
     def close_writers(self) -> None:
         """Close what is open for writing."""
         before = contents(self.common)
@@ -183,11 +194,11 @@ class Play:
             views = [side.served.ask("view") for side in self.sides]
             trees = [view(Place(side.served.mount).tree()) for side in self.sides]
             left = [side.served.ask("publish") for side in self.sides]
-            if views[0] == views[1] and not any(left) and not any(differences(views[0], tree) for tree in trees):
+            if views[0] == views[1] and not any(left) and not any(differences(tree, views[0]) for tree in trees):
                 break
         assert left == [0, 0]
-        for other in (views[1], *trees):
-            differing = differences(views[0], other)
+        for tree in (views[1], *trees):
+            differing = differences(tree, views[0])
             assert differing == [], differing
         assert [side.served.ask("problems") for side in self.sides] == [[], []]
 
@@ -203,10 +214,9 @@ class Play:
         held = [(opened, opened.content()) for opened in there.readers()]
         here.publish()
         deliver(here.served, there.served)
-        there.served.ask("settle")
+        differing = there.differing(here)
         for opened, content in held:
             assert opened.content() == content, f"{opened.where} is not what was opened"
-        differing = differences(view(here.own.disk.tree()), view(there.other.tree()))
         assert differing == [], differing
         for side in self.sides:
             side.own.check()
