@@ -70,6 +70,12 @@ class Incoming:
         os.link(old, name, src_dir_fd=directory, dst_dir_fd=self._disk.incoming, follow_symlinks=False)
         return name
 
+    def again(self, name: bytes) -> bytes:
+        """Make another name of what was made here; returns it.  Raises `OSError`."""
+        other = b"%d" % next(self._numbers)
+        os.link(name, other, src_dir_fd=self._disk.incoming, dst_dir_fd=self._disk.incoming, follow_symlinks=False)
+        return other
+
     def drop(self, name: bytes) -> None:
         """Remove what did not enter the tree."""
         os.unlink(name, dir_fd=self._disk.incoming)
