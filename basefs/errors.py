@@ -93,7 +93,7 @@ class InvalidName(PathError):
 
 
 class NameTooLong(PathError):
-    """A name over 255 bytes, or a link target over 4095."""
+    """A name over 255 bytes, a path over 4096 bytes or 256 names, or a link target over 4095."""
 
 
 class PermissionDenied(PathError):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from basefs.errors import DamagedLog, InvalidEntry
+from basefs.errors import DamagedLog, InvalidEntry, NameTooLong
 from basefs.log.arrivals import Arrivals
 from basefs.log.blocks import Block
 from basefs.log.database import Database
@@ -34,6 +34,7 @@ from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, plac
 from basefs.log.remembered import Remembered
 from basefs.log.reserve import NO_LIMITS, DiskLimits, Reserve, free_bytes
 from basefs.log.treerows import TreeRows
+from basefs.path import check_length
 
 log = logging.getLogger(__name__)
 
@@ -331,8 +332,14 @@ class Store:
                 return None
             needs.append(placed)
         placed = place_behind(entry, *needs)
-        if placed.path_id == NEW_PATH and (row := self.paths.find(placed.above, entry.name)) is not None:
-            return placed._replace(path_id=row.id)
+        if placed.path_id == NEW_PATH:
+            row = self.paths.find(placed.above, entry.name)
+            if row is not None:
+                return placed._replace(path_id=row.id)
+            try:
+                check_length((*self.paths.path_of(placed.above), entry.name))
+            except NameTooLong as error:
+                raise InvalidEntry(f"entry {entry.hash.hex()[:12]}: {error}") from None
         return placed
 
     def insert(self, placed: Placed, *, now: float, complete: bool = False, needed: bool = True) -> Placed:

@@ -32,6 +32,7 @@ from basefs.errors import (
     BaseFSError,
     InvalidEntry,
     IsADirectory,
+    NoSpace,
     NotADirectory,
     NotFound,
     ReadOnly,
@@ -127,7 +128,7 @@ class Replica:
         """
         self.keys = list(keys)
         self.directory = directory
-        self.room = room or Room(directory)
+        self.room = room or Room(directory, min_free=limits.min_free)
         self._clock = clock
         self._steady = steady
         self._signer = Signer(self.keys, clock)
@@ -377,6 +378,8 @@ class Replica:
                 enough = partial(self._has_held_long, self._steady())
                 now = self._clock()
                 self._store.review()
+                if self._store.reserve.is_short and delivery.entries:
+                    raise NoSpace("min_free is reached: this node takes nothing of other nodes")
                 needs = None if everything else self._is_soon_needed
                 batch = Intake(self._store, self._orphans, self._newcomer, now=now, local=False, needs=needs)
                 with self._store.transaction():

@@ -24,7 +24,7 @@ from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
-from basefs.path import Path, check_name, display
+from basefs.path import Path, check_length, check_name, display
 from basefs.view.draft import Draft, End
 from basefs.view.keyholder import KeyHolder
 from basefs.view.past import Past
@@ -86,6 +86,7 @@ class Author:
         if not path:
             raise Exists("/ exists already")
         check_name(path[-1])
+        check_length(path)
         directory = self._directory(path[:-1])
         if self._child(directory, path) is not None:
             raise Exists(f"{display(path)} exists already")
@@ -430,6 +431,7 @@ class Author:
             path, directory, end = todo.pop()
             assert end.state.origin is not None, "a directory has its mkdir"
             for name, child in self._tree.children(directory).items():
+                check_length((*target, *path[len(source) :], name))
                 moved.append(((*path, name), child))
                 parent = end.state.origin
                 if existing is not None and directory is node:

@@ -77,11 +77,9 @@ def _entries(disk: Disk, path: bytes) -> Iterator[tuple[bytes, Found]]:
             continue
 
 
-def _is_timed(row: Row | None, found: Found | None) -> bool:
-    """Whether the time of a directory was probably set: a change of its names sets both times to the same moment."""
-    if found is None or not stat.S_ISDIR(found.mode) or found.mtime == found.ctime:
-        return False
-    return row is None or row.found is None or found.mtime != row.found.mtime
+def _is_timed(row: Row | None, found: Found) -> bool:
+    """Whether the time of last change was probably set: every other change sets both times to the same moment."""
+    return found.mtime != found.ctime and (row is None or row.found is None or found.mtime != row.found.mtime)
 
 
 class Scanner:
@@ -113,7 +111,7 @@ class Scanner:
                     continue
             if after_cut and self._is_torn(path, row, found):
                 continue
-            self._publisher.mark(path, timed=_is_timed(row, found))
+            self._publisher.mark(path, timed=found.inode if found is not None and _is_timed(row, found) else 0)
         self._index.save()
         return count
 

@@ -14,8 +14,7 @@ from tests.support.mounts import temporary_directory
 #: Few, so that operations meet on them.
 PATHS = st.sampled_from(["/a", "/b", "/d", "/d/a", "/d/b", "/d/e", "/d/e/a", "/c", "/c/a", "/c/e", "/c/e/a"])
 OPERATIONS = st.sampled_from(
-    "save save save replace replace remove remove mkdir mkdir rename rename rename link link symlink chmod touch fifo "
-    "remade scratch".split()
+    ["save", "save", "save", "replace", "replace", "remove", "remove", "mkdir", "mkdir", "rename", "rename", "rename", "link", "link", "symlink", "chmod", "touch", "fifo", "remade", "scratch"]
 )
 NODES = st.integers(0, 2)
 #: Steps after which a process is killed; none for most of them.
