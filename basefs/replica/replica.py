@@ -871,10 +871,12 @@ class Replica:
             store = self._store
             found = store.arrived(behind)
             todo = [write.path_id for hash in completed if (write := store.get(hash)) is not None]
+            looked = set[int]()
             while todo:
                 path_id = todo.pop()
-                if path_id not in found:
-                    found[path_id] = False
+                if path_id not in looked:
+                    looked.add(path_id)
+                    found.setdefault(path_id, False)
                     # A link shows the content that it names once that is complete.
                     todo += [link.path_id for link in store.links_to(path_id)]
             return {store.paths.path_of(path_id): deep for path_id, deep in found.items()}
