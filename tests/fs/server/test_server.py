@@ -87,6 +87,12 @@ class TestChanges:
             again.wait_for("/f", flags=Flags.CLOSED)
             assert mount.daemon().server.hello.writing == ()
 
+    def test_a_daemon_that_catches_up_has_all_changes(self, mount: Mounted, daemon: Daemon) -> None:
+        for number in range(100):
+            (mount.point / f"{number}").write_text("x")
+            daemon.server.perform([], 0)
+            assert daemon.flags(f"/{number}") & Flags.CLOSED
+
     def test_a_slow_daemon_keeps_nobody(self, mount: Mounted) -> None:
         daemon = mount.daemon()
         os.kill(mount.process.pid, 0)
