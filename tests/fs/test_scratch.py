@@ -31,7 +31,7 @@ is_scratch = ScratchNames().is_scratch
 
 @pytest.mark.parametrize(
     "text",
-    ["/4913", "/f~", "/.f.swp", "/.f.swx", "/d/.f.swo", "/.goutputstream-A1B2C3", "/.#f", "/d~/f", "/.fuse_hidden01"],
+    ["/4913", "/f~", "/.f.swp", "/.f.swx", "/d/.f.swo", "/.goutputstream-A1B2C3", "/.#f", "/d~/f"],
 )
 def test_scratch(text: str) -> None:
     assert is_scratch(path(text))
