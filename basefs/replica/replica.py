@@ -781,6 +781,10 @@ class Replica:
         """The paths of those of these entries beside which there is another one; takes no lock."""
         return self._snapshots.competing(entries)
 
+    def paths_of(self, entries: Iterable[EntryHash]) -> list[Path]:
+        """The paths of those of these entries that are here, each once; takes no lock."""
+        return self._snapshots.paths_of(entries)
+
     def content_at(self, entry: EntryHash) -> bytes:
         """What the content of a path was at an entry, empty where it was no file.
 
