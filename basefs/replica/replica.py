@@ -868,8 +868,8 @@ class Replica:
     def arrived(self, behind: int, completed: Collection[EntryHash]) -> dict[Path, bool]:
         """The paths that the view may show otherwise because of the entries behind a number and of completed writes.
 
-        `True`: also all below it, because keys were granted or revoked there that have signed something.  What a directory's kind says of the
-        paths below is left to the caller, as is what a path says of the directories above.
+        `True`: also all below it, because keys were granted or revoked there that have signed something.  What a
+        directory's kind says of the paths below is left to the caller, as is what a path says of the directories above.
         """
         with self._lock:
             store = self._store
