@@ -299,14 +299,14 @@ class Replica:
     ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
-        if isinstance(made, Draft):
+        if isinstance(made, Draft) and rows is None:
             return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         whole = Draft()
         shown = 0
         try:
             with self._store.transaction():
-                for draft in made:
+                for draft in [made] if isinstance(made, Draft) else made:
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
                     whole.blocks += draft.blocks

@@ -140,7 +140,7 @@ def test_a_list_that_an_orphan_names_over_and_over_is_taken_once():
     mkdir = unsigned(ROOT.hash, Action.MKDIR, b"d")
     write = unsigned(mkdir.hash, Action.WRITE, b"f", Encoded(sha224(top), 0, length).encode(), length)
     orphans = OrphanBuffer(1 << 20)
-    orphans.hold(write, write.encode())
+    orphans.hold(write, write.parent, write.encode())
     assert all(map(orphans.hold_block, (top, inner, part)))
     assert orphans.release(mkdir.hash) == [(write.encode(), [top, inner, part])]
 
