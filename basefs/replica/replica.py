@@ -864,14 +864,12 @@ class Replica:
     def arrived(self, behind: int, completed: Collection[EntryHash]) -> dict[Path, bool]:
         """The paths that the view may show otherwise because of the entries behind a number and of completed writes.
 
-        `True`: also all below it, because keys were granted or revoked there.  What a directory's kind says of the
+        `True`: also all below it, because keys were granted or revoked there that have signed something.  What a directory's kind says of the
         paths below is left to the caller, as is what a path says of the directories above.
         """
         with self._lock:
             store = self._store
-            found: dict[int, bool] = {}
-            for path_id, is_key in store.arrived(behind):
-                found[path_id] = found.get(path_id, False) or is_key
+            found = store.arrived(behind)
             todo = [write.path_id for hash in completed if (write := store.get(hash)) is not None]
             looked = set[int]()
             while todo:
