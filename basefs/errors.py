@@ -39,7 +39,7 @@
         |-- AlreadyRunning
         `-- MountFailed
 
-The errno of each class is in `basefs/fs/fuse/errno.py`, the exit code in `basefs/management/errors.py`; a test walks
+The exit code of each class is in `basefs/management/errors.py`; a test walks
 this tree and requires one of each.  Messages are one line: what happened, why, what to do.
 """
 
@@ -93,7 +93,7 @@ class InvalidName(PathError):
 
 
 class NameTooLong(PathError):
-    """A name over 255 bytes, or a link target over 4095."""
+    """A name over 255 bytes, a path over 4096 bytes or 256 names, or a link target over 4095."""
 
 
 class PermissionDenied(PathError):

@@ -15,6 +15,10 @@ Path: TypeAlias = tuple[bytes, ...]
 
 #: Bytes of the longest name.
 MAX_NAME = 255
+#: Bytes of the longest path, a '/' before each name counted: Linux' PATH_MAX, the longest that a program can name.
+MAX_PATH = 4096
+#: Names of the longest path: each entry of a path costs a row for each directory above.
+MAX_DEPTH = 256
 
 
 def parse(text: str) -> Path:
@@ -39,6 +43,17 @@ def check_name(name: bytes) -> None:
         raise NameTooLong(f"a name has up to {MAX_NAME} bytes")
     if name in (b"", b".", b"..") or b"/" in name or b"\x00" in name:
         raise InvalidName("a name cannot be empty, '.' or '..', or hold '/' or NUL")
+
+
+def path_size(path: Sequence[bytes]) -> int:
+    """Bytes of a path as '/a/b'."""
+    return sum(map(len, path)) + max(len(path), 1)
+
+
+def check_length(path: Sequence[bytes]) -> None:
+    """Raise `NameTooLong` for a path that no entry may have."""
+    if len(path) > MAX_DEPTH or path_size(path) > MAX_PATH:
+        raise NameTooLong(f"a path has up to {MAX_PATH} bytes and {MAX_DEPTH} names")
 
 
 def display(path: Sequence[bytes]) -> str:

@@ -38,7 +38,7 @@ class Settings:
         quiet_window: seconds without a change after which what was saved is published.
         never_publish: shell patterns of names that never leave this node, besides the built-in ones.
         max_log_bytes: size of a log from which on the contents that other nodes send wait, 0: no limit.
-        min_free: bytes free on the disk of the log below which they wait, 0: no limit.
+        min_free: bytes free on the disk of the log below which all that they send waits, 0: no limit.
     """
 
     profile: str = "wan"

@@ -28,7 +28,7 @@ from basefs.errors import InvalidEntry, PathError, UnsupportedEntry
 from basefs.log import varint
 from basefs.log.blocks import MAX_CONTENT_BYTES, Encoded, most_encoded
 from basefs.log.ed25519 import SIGNATURE_SIZE
-from basefs.log.extensions import MAX_EXTENSIONS, NO_EXTENSIONS, Extensions
+from basefs.log.extensions import MAX_UNKNOWN, NO_EXTENSIONS, TIME_SIZE, Extensions
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
 
@@ -40,6 +40,8 @@ DOMAIN = b"basefs entry v3\x00"
 MAX_CONTENT = 4095
 #: Latest time of signing, in the year 2262.
 MAX_MADE = 2**63 - 1
+#: Longest content of an annotation: no key has a limit on their number, and every node stores them.
+MAX_ANNOTATION = 512
 ROOT_NAME = b"/"
 #: Actions from this number up are annotations: stored and synced by every version, known to it or not.
 FIRST_ANNOTATION = 64
@@ -50,7 +52,8 @@ _ACTION_AT = _HEADER.size - 1
 _NAME_AT = _HEADER.size
 _TRAILER_SIZE = FINGERPRINT_SIZE + SIGNATURE_SIZE
 _MIN_ENTRY = _HEADER.size + 1 + 1 + _TRAILER_SIZE
-MAX_ENTRY = _HEADER.size + 1 + MAX_NAME + 2 + MAX_CONTENT + MAX_EXTENSIONS + _TRAILER_SIZE
+#: That of a symbolic link with all that it may have.
+MAX_ENTRY = _HEADER.size + 1 + MAX_NAME + 2 + MAX_CONTENT + TIME_SIZE + MAX_UNKNOWN + _TRAILER_SIZE
 
 
 class Action(enum.IntEnum):
@@ -117,7 +120,7 @@ _CONTENT_SIZES: dict[Action, range | frozenset[int]] = {
     Action.XATTR: range(MAX_CONTENT + 1),
     Action.ADMIT: frozenset({32}),
 }
-_ANY_CONTENT = range(MAX_CONTENT + 1)
+_ANNOTATION_SIZES = range(MAX_ANNOTATION + 1)
 
 
 # Not `frozen`, which takes 2 us for the ten attributes, of the 10 of decoding: mypy refuses changes of what is `Final`.
@@ -276,7 +279,7 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
         check_name(name)
     elif len(name) > MAX_NAME or b"\x00" in name:
         raise InvalidEntry("the name of a key has up to 255 bytes and no NUL")
-    if len(content) not in _CONTENT_SIZES.get(action, _ANY_CONTENT):
+    if len(content) not in _CONTENT_SIZES.get(action, _ANNOTATION_SIZES):
         raise InvalidEntry(f"{action.name.lower()} cannot have a content of {len(content)} bytes")
     if action is Action.WRITE:
         _check_write(content, extensions.size)
@@ -288,6 +291,8 @@ def check_fields(action: Action, name: bytes, content: bytes, extensions: Extens
 
 
 def _check_extensions(action: Action, name: bytes, extensions: Extensions) -> None:
+    if sum(2 + len(value) for _, value in extensions.unknown) > MAX_UNKNOWN:
+        raise InvalidEntry(f"the extensions of an entry that this version does not know have up to {MAX_UNKNOWN} bytes")
     if extensions.size and action is not Action.WRITE:
         raise InvalidEntry("only a write has a size")
     is_root = action is Action.MKDIR and name == ROOT_NAME

@@ -17,8 +17,11 @@ from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log import varint
 from basefs.log.ed25519 import PUBLIC_KEY_SIZE, SIGNATURE_SIZE
 
-#: Bytes of all extensions of an entry.
+#: Bytes of all extensions of an entry, and of those that a version does not know, numbers and lengths included.
 MAX_EXTENSIONS = 1024
+MAX_UNKNOWN = 64
+#: Bytes of a modification time.
+TIME_SIZE = 11
 #: Nanoseconds since 1970 at which a file can have been modified, 1901 to 2446: what ext4 can store.
 MIN_TIME, MAX_TIME = -(2**31) * 10**9, (2**34 - 2**31) * 10**9 - 1
 

@@ -1,6 +1,7 @@
-"""The reserve: what this node keeps free of contents that other nodes send (docs/operations.md).
+"""The reserve: what this node keeps free of what other nodes send (docs/operations.md).
 
-At the limit contents wait and entries go on: an entry has some hundred bytes, a content up to 16 GiB.
+Below `min_free` nothing is taken, as if the disk were full.  At `max_log_bytes` contents wait, which have up to 16 GiB,
+and entries go on.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Bytes that must be free beyond `min_free` before contents come again, so that a few do not stop and begin in turn.
-_MORE_BYTES = 1024 * 1024
+#: Bytes that must be free beyond `min_free` before more is taken, so that a little does not stop and begin in turn.
+MORE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +32,29 @@ NO_LIMITS = DiskLimits()
 
 
 class Reserve:
-    """Says when the contents of others have to wait."""
+    """Says when what others send has to wait.
+
+    Attributes:
+        is_short: whether `min_free` was reached at the last look.
+    """
 
     def __init__(self, log: Path, limits: DiskLimits, free: Callable[[Path], int]) -> None:
         """`log`: its file; `free`: bytes that are free in a directory."""
         self._files = (log, log.with_name(f"{log.name}-wal"))
         self._limits = limits
         self._free = free
-        self._is_short = False
+        self.is_short = False
 
     def reached(self) -> str:
         """The setting that lets contents wait now, empty if none does."""
         limits = self._limits
-        if limits.max_log_bytes and sum(map(_size_of, self._files)) >= limits.max_log_bytes:
-            return "max_log_bytes"
         if limits.min_free:
-            needed = limits.min_free + (_MORE_BYTES if self._is_short else 0)
-            self._is_short = self._free(self._files[0].parent) < needed
-        return "min_free" if self._is_short else ""
+            needed = limits.min_free + (MORE_BYTES if self.is_short else 0)
+            self.is_short = self._free(self._files[0].parent) < needed
+            if self.is_short:
+                return "min_free"
+        is_large = limits.max_log_bytes and sum(map(_size_of, self._files)) >= limits.max_log_bytes
+        return "max_log_bytes" if is_large else ""
 
 
 def _size_of(file: Path) -> int:

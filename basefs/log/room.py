@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from basefs.log.reserve import free_bytes
+from basefs.log import reserve
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,16 @@ class Room:
     def __init__(
         self,
         directory: Path,
-        free: Callable[[Path], int] = free_bytes,
+        free: Callable[[Path], int] = reserve.free_bytes,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        min_free: int = 0,
     ) -> None:
-        """`directory`: of the log; `free`: bytes that are free in one; `clock`: any steady seconds."""
+        """`directory`: of the log; `free`: bytes that are free in one; `clock`: any steady seconds.
+
+        `min_free`: bytes that have to be free in any case.
+        """
+        self._least = min_free + reserve.MORE_BYTES if min_free else 0
         self._directory = directory
         self.free = free
         self._clock = clock
@@ -48,7 +54,7 @@ class Room:
         with self._lock:
             was, self._is_short = self._is_short, True
             free = self.free(self._directory)
-            self._needed = free + MORE_BYTES
+            self._needed = max(free + MORE_BYTES, self._least)
             self._try_at = self._clock() + TRY_AGAIN
             if received:
                 self._receive_at = self._try_at

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from basefs.errors import DamagedLog, InvalidEntry
+from basefs.errors import DamagedLog, InvalidEntry, NameTooLong
 from basefs.log.arrivals import Arrivals
 from basefs.log.blocks import Block
 from basefs.log.database import Database
@@ -28,12 +28,14 @@ from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
+from basefs.log.keys import fingerprint_of
 from basefs.log.missing import BlockStore
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
 from basefs.log.remembered import Remembered
 from basefs.log.reserve import NO_LIMITS, DiskLimits, Reserve, free_bytes
 from basefs.log.treerows import TreeRows
+from basefs.path import check_length
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
 #: The same of entries `e` that are joined with something else.
 _JOINED_COLUMNS = ", ".join(f"e.{column}" for column in ENTRY_COLUMNS.split(", "))
+#: The fingerprint in an encoded entry, before the signature.
+_SIGNER = "substr(data, -92, 28)"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
 #: Actions of which more follows than the place of the entry.
@@ -184,10 +188,28 @@ class Store:
         """The entries that came after the one with this number."""
         return {EntryHash(hash) for (hash,) in self._db.execute("SELECT hash FROM entries WHERE seq > ?", (sequence,))}
 
-    def arrived(self, sequence: int) -> list[tuple[int, bool]]:
-        """The paths with state or key entries behind a number, by id, and whether one of them is about keys."""
-        query = "SELECT path, max(kind = 2) FROM entries WHERE seq > ? AND kind < 3 GROUP BY path"
-        return [(path, bool(is_key)) for path, is_key in self._db.execute(query, (sequence,))]
+    def arrived(self, sequence: int) -> dict[int, bool]:
+        """The paths, by id, with state or key entries behind a number; and whether what is below may differ for these.
+
+        A key that was granted or revoked changes what others see below only where it has signed something.
+        """
+        query = "SELECT DISTINCT path FROM entries WHERE seq > ? AND kind < 3"
+        found = {path: False for (path,) in self._db.execute(query, (sequence,))}
+        keys = [placed for placed in self.keys_behind(sequence) if placed.entry.action is not Action.ADMIT]
+        if keys and self._have_signed([placed.entry for placed in keys]):
+            found.update((placed.path_id, True) for placed in keys)
+        return found
+
+    def _have_signed(self, entries: Sequence[Entry]) -> bool:
+        """Whether a key that grants and revokes name, or one that owes its grant to it, has signed a state entry."""
+        if any(entry.extensions.recovery is not None for entry in entries):
+            return True
+        named = {entry.content if entry.action is Action.REVOKE else fingerprint_of(entry.content) for entry in entries}
+        for placed in self.keys_behind(0):
+            if placed.entry.fingerprint in named and placed.entry.action is Action.GRANT:
+                named.add(fingerprint_of(placed.entry.content))
+        query = f"SELECT 1 FROM entries WHERE kind < 2 AND {_SIGNER} IN ({','.join('?' * len(named))}) LIMIT 1"
+        return self._db.execute(query, [*named]).fetchone() is not None
 
     def entry_count(self) -> int:
         """Number of entries."""
@@ -273,13 +295,19 @@ class Store:
         rows = self._db.execute(f"SELECT path FROM entries WHERE kind = {EntryKind.KEY:d}")
         return {path_id for (path_id,) in rows}
 
-    def entries_under(self, path_id: int, directories: Collection[EntryHash]) -> dict[PathRow, list[Placed]]:
-        """The entries of all paths directly below `path` in these incarnations of it, by path; in one query."""
+    def entries_under(
+        self, path_id: int, directories: Collection[EntryHash], names: Collection[bytes] | None = None
+    ) -> dict[PathRow, list[Placed]]:
+        """The entries of all paths directly below `path`, or of those with some names, in these incarnations of it.
+
+        By path, in one query.
+        """
         within, values = _within(directories)
+        some = "" if names is None else f" AND p.name IN ({','.join('?' * len(names))})"
         rows = self._db.execute(
             f"SELECT {_JOINED_COLUMNS}, p.name, p.hash FROM paths p "
-            f"JOIN entries e ON e.path = p.id WHERE p.parent = ?{within} ORDER BY p.id, e.seq",
-            (path_id, *values),
+            f"JOIN entries e ON e.path = p.id WHERE p.parent = ?{some}{within} ORDER BY p.id, e.seq",
+            (path_id, *(names or ()), *values),
         )
         found: dict[int, tuple[PathRow, list[Placed]]] = {}
         for *columns, name, hash in rows:
@@ -325,8 +353,14 @@ class Store:
                 return None
             needs.append(placed)
         placed = place_behind(entry, *needs)
-        if placed.path_id == NEW_PATH and (row := self.paths.find(placed.above, entry.name)) is not None:
-            return placed._replace(path_id=row.id)
+        if placed.path_id == NEW_PATH:
+            row = self.paths.find(placed.above, entry.name)
+            if row is not None:
+                return placed._replace(path_id=row.id)
+            try:
+                check_length((*self.paths.path_of(placed.above), entry.name))
+            except NameTooLong as error:
+                raise InvalidEntry(f"entry {entry.hash.hex()[:12]}: {error}") from None
         return placed
 
     def insert(self, placed: Placed, *, now: float, complete: bool = False, needed: bool = True) -> Placed:

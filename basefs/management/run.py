@@ -100,7 +100,7 @@ def daemon_options(command: _Command) -> _Command:
         click.option(
             "--min-free",
             metavar="SIZE",
-            help="Take no contents from other nodes while less than this is free on the disk, e.g. 500M.",
+            help="Take nothing from other nodes while less than this is free on the disk, e.g. 500M.",
         ),
         click.option("-s", "--single-node", is_flag=True, help="Run without a network: neither gossip nor sync."),
         click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground, and log to stderr."),

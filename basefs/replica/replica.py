@@ -32,6 +32,7 @@ from basefs.errors import (
     BaseFSError,
     InvalidEntry,
     IsADirectory,
+    NoSpace,
     NotADirectory,
     NotFound,
     ReadOnly,
@@ -127,7 +128,7 @@ class Replica:
         """
         self.keys = list(keys)
         self.directory = directory
-        self.room = room or Room(directory)
+        self.room = room or Room(directory, min_free=limits.min_free)
         self._clock = clock
         self._steady = steady
         self._signer = Signer(self.keys, clock)
@@ -377,6 +378,8 @@ class Replica:
                 enough = partial(self._has_held_long, self._steady())
                 now = self._clock()
                 self._store.review()
+                if self._store.reserve.is_short and delivery.entries:
+                    raise NoSpace("min_free is reached: this node takes nothing of other nodes")
                 needs = None if everything else self._is_soon_needed
                 batch = Intake(self._store, self._orphans, self._newcomer, now=now, local=False, needs=needs)
                 with self._store.transaction():
@@ -847,8 +850,7 @@ class Replica:
                 if self._live is None:
                     return dict.fromkeys(paths)
                 glance = Glance(self._live.tree)
-                for path in portion:
-                    node = glance.find(path)
+                for path, node in glance.find_all(portion).items():
                     found[path] = None if node is None else node.outcome
             self._lock.let_others()
         return found
@@ -866,19 +868,19 @@ class Replica:
     def arrived(self, behind: int, completed: Collection[EntryHash]) -> dict[Path, bool]:
         """The paths that the view may show otherwise because of the entries behind a number and of completed writes.
 
-        `True`: also all below it, because keys were granted or revoked there.  What a directory's kind says of the
-        paths below is left to the caller, as is what a path says of the directories above.
+        `True`: also all below it, because keys were granted or revoked there that have signed something.  What a
+        directory's kind says of the paths below is left to the caller, as is what a path says of the directories above.
         """
         with self._lock:
             store = self._store
-            found: dict[int, bool] = {}
-            for path_id, is_key in store.arrived(behind):
-                found[path_id] = found.get(path_id, False) or is_key
+            found = store.arrived(behind)
             todo = [write.path_id for hash in completed if (write := store.get(hash)) is not None]
+            looked = set[int]()
             while todo:
                 path_id = todo.pop()
-                if path_id not in found:
-                    found[path_id] = False
+                if path_id not in looked:
+                    looked.add(path_id)
+                    found.setdefault(path_id, False)
                     # A link shows the content that it names once that is complete.
                     todo += [link.path_id for link in store.links_to(path_id)]
             return {store.paths.path_of(path_id): deep for path_id, deep in found.items()}

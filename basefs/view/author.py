@@ -13,7 +13,6 @@ from basefs.errors import (
     NotADirectory,
     NotEmpty,
     NotPermitted,
-    StoreError,
     TooLarge,
 )
 from basefs.log.blocks import MAX_CONTENT_BYTES
@@ -25,7 +24,7 @@ from basefs.log.extensions import Extensions
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey
 from basefs.log.store import Store
-from basefs.path import Path, check_name, display
+from basefs.path import Path, check_length, check_name, display
 from basefs.view.draft import Draft, End
 from basefs.view.keyholder import KeyHolder
 from basefs.view.past import Past
@@ -87,6 +86,7 @@ class Author:
         if not path:
             raise Exists("/ exists already")
         check_name(path[-1])
+        check_length(path)
         directory = self._directory(path[:-1])
         if self._child(directory, path) is not None:
             raise Exists(f"{display(path)} exists already")
@@ -316,7 +316,7 @@ class Author:
     def _write(self, draft: Draft, key: SigningKey, end: End, content: Content, mtime: int | None) -> Entry:
         if content.size > MAX_CONTENT_BYTES:
             raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
-        found = self._encoder.encoded(content, self._source(end))
+        found = self._encoder.encoded(content, end.state.content)
         named = b"" if found.encoded is None else found.encoded.encode()
         extensions = Extensions(content.size, mtime)
         entry = key.sign(end.tip, self._signer.now(), Action.WRITE, end.name, named, extensions)
@@ -324,15 +324,6 @@ class Author:
         draft.large |= found.is_stored
         draft.contents[entry.hash] = content
         return entry
-
-    def _source(self, end: End) -> EntryHash | None:
-        """The write whose content a path has, on which the next one is a delta."""
-        if end.state.kind is Kind.ABSENT:
-            return None
-        try:
-            return self._contents.lineages.source(end.tip)
-        except StoreError:
-            return None
 
     # -- attributes ---------------------------------------------------------------------------------------------------
 
@@ -440,6 +431,7 @@ class Author:
             path, directory, end = todo.pop()
             assert end.state.origin is not None, "a directory has its mkdir"
             for name, child in self._tree.children(directory).items():
+                check_length((*target, *path[len(source) :], name))
                 moved.append(((*path, name), child))
                 parent = end.state.origin
                 if existing is not None and directory is node:

@@ -13,7 +13,7 @@ of its path; a grant or revoke costs the loaded paths of its subtree.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from basefs.errors import NotADirectory, NotFound
@@ -219,10 +219,10 @@ class Tree:
                     portion.append((row.name, Node(row.name, row.id, outcome)))
             yield portion
 
-    def _load(self, node: Node) -> dict[bytes, Node]:
+    def _load(self, node: Node, names: Collection[bytes] | None = None) -> dict[bytes, Node]:
         children = {}
         directory = self._inside(node)
-        for row, entries in self._store.entries_under(node.path_id, directory.mkdirs).items():
+        for row, entries in self._store.entries_under(node.path_id, directory.mkdirs, names).items():
             outcome = self.resolver.path(entries, directory)
             if outcome is not None and outcome.state.kind is not Kind.ABSENT:
                 children[row.name] = Node(row.name, row.id, outcome)
@@ -239,15 +239,11 @@ class Tree:
             return None
         return self._resolve(directory, row.id)
 
-    def child(self, directory: Node, name: bytes) -> Node | None:
-        """The node of one name in a directory, which is not loaded for it; `None` where nothing is."""
+    def some(self, directory: Node, names: Collection[bytes]) -> dict[bytes, Node]:
+        """The nodes of some names in a directory, up to some hundred, which is not loaded for them."""
         if directory.children is not None:
-            return directory.children.get(name)
-        row = self._store.paths.find(directory.path_id, name)
-        outcome = None if row is None else self._resolve(directory, row.id)
-        if row is None or outcome is None or outcome.state.kind is Kind.ABSENT:
-            return None
-        return Node(name, row.id, outcome)
+            return {name: directory.children[name] for name in names if name in directory.children}
+        return self._load(directory, names)
 
     def live_ends(self, path: Path) -> dict[EntryHash, Authority]:
         """The ends of a path that a delete must follow for nothing to be there, each with the keys valid there.
@@ -608,10 +604,26 @@ class Glance:
         directory = self.find(path[:-1])
         node = None
         if directory is not None and directory.is_directory:
-            node = self._tree.child(directory, path[-1])
+            node = self._tree.some(directory, path[-1:]).get(path[-1])
         if node is None or node.is_directory:
             self._seen[path] = node
         return node
+
+    def find_all(self, paths: Iterable[Path]) -> dict[Path, Node | None]:
+        """`find` of several paths; those in one directory in one query."""
+        found: dict[Path, Node | None] = {}
+        names: dict[Path, list[bytes]] = {}
+        for path in paths:
+            if path:
+                names.setdefault(path[:-1], []).append(path[-1])
+            else:
+                found[path] = self.find(path)
+        for above, some in names.items():
+            directory = self.find(above)
+            is_there = directory is not None and directory.is_directory
+            nodes = self._tree.some(directory, some) if directory is not None and is_there else {}
+            found.update(((*above, name), nodes.get(name)) for name in some)
+        return found
 
     def nearest(self, path: Path) -> Node:
         """The node at a path, or of the nearest directory above it that is there."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
-import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -95,19 +93,6 @@ def test_names_that_are_too_long_are_refused_by_every_call(root: Path) -> None:
         with pytest.raises(OSError) as failure:
             call()
         assert failure.value.errno == errno.ENAMETOOLONG
-
-
-def test_what_belongs_to_one_machine_is_not_permitted(root: Path) -> None:
-    for kind in (stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK):
-        with pytest.raises(PermissionError):
-            os.mknod(root / "node", kind | 0o600, os.makedev(1, 3))
-    with socket.socket(socket.AF_UNIX) as server, pytest.raises(PermissionError):
-        server.bind(str(root / "socket"))
-    os.mknod(root / "file", stat.S_IFREG | 0o640)
-    assert stat.S_IMODE((root / "file").stat().st_mode) == 0o640
-    with pytest.raises(FileExistsError):
-        os.mknod(root / "file", stat.S_IFREG | 0o640)
-    assert sorted(os.listdir(root)) == ["file"]
 
 
 def test_every_deviation_is_in_the_document() -> None:

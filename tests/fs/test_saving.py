@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from basefs.fs.staging.vacancies import RENAME_SECONDS
 
+from basefs.fs.worktree.publisher import RENAME_SECONDS
 from eval.saves import FILES, NEW, OLD, PROGRAMS, Program, prepare
 from tests.support.mounts import temporary_directory, wait_until
 from tests.support.node import Node

@@ -61,7 +61,9 @@ class Face(NamedTuple):
 
     def __repr__(self) -> str:
         content = self.content if len(self.content) < 40 else b"%b... %d" % (self.content[:20], len(self.content))
-        return f"<{stat.filemode(self.mode)} {self.links} {self.owner} {self.time} {self.rdev} {self.xattrs} {content!r}>"
+        return (
+            f"<{stat.filemode(self.mode)} {self.links} {self.owner} {self.time} {self.rdev} {self.xattrs} {content!r}>"
+        )
 
 
 #: What is at each path, and all paths of the same file.

@@ -12,6 +12,7 @@ from basefs.errors import InvalidEntry, UnsupportedEntry
 from basefs.log.blocks import MAX_CONTENT_BYTES, Encoded, most_encoded
 from basefs.log.ed25519 import SIGNATURE_SIZE
 from basefs.log.entries import (
+    MAX_ANNOTATION,
     MAX_CONTENT,
     MAX_ENTRY,
     MAX_MADE,
@@ -21,7 +22,7 @@ from basefs.log.entries import (
     check_fields,
     encoded_of,
 )
-from basefs.log.extensions import MAX_EXTENSIONS, MAX_TIME, MIN_TIME, NO_EXTENSIONS, Extensions
+from basefs.log.extensions import MAX_TIME, MAX_UNKNOWN, MIN_TIME, NO_EXTENSIONS, Extensions
 from basefs.log.hashes import FINGERPRINT_SIZE, HASH_SIZE, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.path import MAX_NAME
 
@@ -107,7 +108,7 @@ def entries(draw: st.DrawFn) -> Entry:
     extensions = Extensions(
         size,
         mtime=draw(st.none() | TIMES),
-        unknown=tuple(sorted(draw(st.dictionaries(UNKNOWN, st.binary(max_size=20), max_size=3)).items())),
+        unknown=tuple(sorted(draw(st.dictionaries(UNKNOWN, st.binary(max_size=19), max_size=3)).items())),
     )
     return make(
         action,
@@ -188,14 +189,15 @@ AT_THE_LIMIT = [
     make(extensions=Extensions(size=7, mtime=MIN_TIME)),
     make(extensions=Extensions(size=7, mtime=MAX_TIME)),
     make(Action.MKDIR, name=b"/", extensions=Extensions(is_open=True)),
-    make(Action.DELETE, extensions=Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))),
+    make(Action.DELETE, extensions=Extensions(unknown=((255, b"x" * (MAX_UNKNOWN - 2)),))),
+    make(Action.DELETE, extensions=Extensions(unknown=((253, b""), (255, b"x" * (MAX_UNKNOWN - 4))))),
     make(Action.NODE, content=b"\x01"),
     make(Action.NODE, content=b"\x03\x00\x00\x0f\xff\x00\x0f\xff\xff"),
     make(Action.XATTR, content=b""),
     make(Action.XATTR, content=b"\x01a\x00\x00\x01b\x00\x00"),
     make(Action.XATTR, content=b"\xfa" + b"a" * 250 + b"\x0f\x02" + bytes(3842)),
     make(Action(64), content=b""),
-    make(Action(255), name=b"", content=bytes(MAX_CONTENT)),
+    make(Action(255), name=b"", content=bytes(MAX_ANNOTATION)),
     make(Action.MKDIR, name=b"/"),
     make(name=b"..."),
     make(name=b"\xff\n"),
@@ -208,7 +210,7 @@ def test_accepted_at_the_limit(entry: Entry) -> None:
 
 
 def test_the_longest_entry() -> None:
-    extensions = Extensions(unknown=((255, b"x" * (MAX_EXTENSIONS - 3)),))
+    extensions = Extensions(mtime=MAX_TIME, unknown=((255, b"x" * (MAX_UNKNOWN - 2)),))
     longest = make(Action.SLINK, name=b"n" * MAX_NAME, content=b"t" * MAX_CONTENT, extensions=extensions)
     assert len(longest.encode()) == MAX_ENTRY
     with pytest.raises(InvalidEntry):
@@ -217,6 +219,23 @@ def test_the_longest_entry() -> None:
 
 def _bytes(number: int, size: int) -> bytes:
     return number.to_bytes(size, "big", signed=True)
+
+
+@pytest.mark.parametrize(
+    ("action", "content", "unknown"),
+    [
+        (Action(64), bytes(MAX_ANNOTATION + 1), ()),
+        (Action(255), bytes(MAX_CONTENT), ()),
+        (Action.DELETE, b"", ((255, b"x" * (MAX_UNKNOWN - 1)),)),
+        (Action.DELETE, b"", ((253, b""), (255, b"x" * (MAX_UNKNOWN - 3)))),
+    ],
+)
+def test_what_this_version_does_not_know_is_small(
+    action: Action, content: bytes, unknown: tuple[tuple[int, bytes], ...]
+) -> None:
+    """No key has a limit on the number of its entries, and every node stores them."""
+    with pytest.raises(InvalidEntry, match=f"{MAX_ANNOTATION + 1}|{MAX_CONTENT}|{MAX_UNKNOWN} bytes"):
+        check_fields(action, b"name", content, Extensions(unknown=unknown))
 
 
 BEYOND = {

@@ -15,18 +15,19 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from basefs.errors import UnreadableContent
+from basefs.errors import NoSpace, UnreadableContent
 from basefs.log import codecs
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, MAX_GOSSIP_BLOCKS, MAX_LISTED, SYNC_BLOCK_DATA, Block, Encoded
 from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import MAX_ANNOTATION, Action, Entry
 from basefs.log.extensions import Extensions
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, EntryHash
 from basefs.log.lineage import MOST_DELTAS
 from basefs.log.missing import ContentProgress
 from basefs.log.reserve import DiskLimits
 from basefs.log.room import Room
+from basefs.path import MAX_DEPTH, MAX_NAME
 from basefs.replica.replica import LOG_FILE, Applied, Replica
 from tests.support.cost import calls
 from tests.support.helpers import ALICE, ROOT_KEY, Clock, content_of, copy_replica, in_blocks, make_replica, noise, path
@@ -500,26 +501,51 @@ def test_contents_wait_in_the_middle_and_go_on(tmp_path: Path, replica: Replica)
     other.apply([], blocks[4:5])
     assert other.limit_reached() == "min_free" and not other.missing_blocks(16)
     assert {found.progress for _, _, found in other.incomplete()} == {ContentProgress.NO_ROOM}
-    second = ALICE.sign(web(replica), 2, Action.WRITE, b"second", entry.content, Extensions(len(content)))
-    for node in (replica, other):
-        node.apply([second], [])
-    send(replica, [*blocks, small], 3)
-    assert other.root_hash() == replica.root_hash() and other.digest().waiting == 3
+    send(replica, [*blocks, small], 2)
+    assert other.root_hash() == replica.root_hash() and other.digest().waiting == 2
     free[0] = 5 * MIB + 1
     assert not other.look_again(1000), "a little more is not enough"
     free[0] = 7 * MIB
-    assert other.look_again(1000) == 3
+    assert other.look_again(1000) == 2
     assert {hash for _, hash in other.missing_blocks(16)} == {small.hash, *(block.hash for block in blocks[4:])}
     send(other, [*blocks[4:], small], 2)
-    assert [other.read(path(f"/web/{name}")) for name in ("f", "second", "s")] == [content, content, b"small"]
+    assert [other.read(path(f"/web/{name}")) for name in ("f", "s")] == [content, b"small"]
     assert other.digest() == replica.digest() and other.check_view() == []
     other.close()
 
 
-def test_blocks_that_name_each_other_come_from_memory_one_after_the_other(tmp_path: Path, replica: Replica) -> None:
-    """Each has the hash of the next one, as a list would, and all are wanted before there is room."""
+@pytest.mark.logs("disk full")
+def test_below_the_reserve_nothing_of_others_is_taken(tmp_path: Path, replica: Replica) -> None:
+    """Entries as well: a key holder can sign any number of them."""
     free = [5 * MIB - 1]
-    other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB), free)
+    limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB), free).close()
+    room = Room(tmp_path / "other", lambda _: free[0], min_free=5 * MIB)
+    other = Replica(tmp_path / "other", [ROOT_KEY], clock=Clock(), limits=DiskLimits(min_free=5 * MIB), room=room)
+    notes = [ALICE.sign(web(replica), number, Action(64), b"", bytes(MAX_ANNOTATION)) for number in range(100)]
+    before = stored(other)
+    for note in notes:
+        with pytest.raises(NoSpace, match="min_free"):
+            other.apply([note], [])
+    room.ran_out(received=True)
+    assert stored(other) == before and room.is_full()
+    # What this node writes is not limited, and what it has is no news.
+    other.commit(lambda author: author.write(path("/web/own"), b"own"))
+    other.apply(notes[:0], [])
+    free[0] += MIB // 2
+    assert room.is_full(), "a little more is not enough"
+    free[0] = 7 * MIB
+    assert not room.is_full()
+    assert other.apply(notes, []).entries == tuple(notes)
+    other.close()
+
+
+def test_blocks_that_name_each_other_come_from_memory_one_after_the_other(
+    tmp_path: Path, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the hash of the next one, as a list would, and all are wanted before there is room."""
+    size = [MIB]
+    monkeypatch.setattr("basefs.log.reserve._size_of", lambda file: size[0])
+    other = limited(replica, tmp_path / "other", DiskLimits(max_log_bytes=MIB))
     blocks = [Block(noise(1, HASH_SIZE))]
     while len(blocks) < 600:
         blocks.append(Block(blocks[-1].hash))
@@ -532,7 +558,7 @@ def test_blocks_that_name_each_other_come_from_memory_one_after_the_other(tmp_pa
         [],
     )
     assert len(other.incomplete()) == len(blocks)
-    free[0] = 7 * MIB
+    size[0] = 0
     assert other.look_again(1000) == len(blocks)
     other.apply([], blocks[-1:])
     assert not other.incomplete() and other.read(path("/web/0")) == blocks[0].data
@@ -547,11 +573,13 @@ def test_a_limit_shows_before_anything_arrives(tmp_path: Path, replica: Replica)
 
 def test_the_ends_of_a_limit_are_said_once(tmp_path: Path, replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "basefs.log.store")
-    free = [0]
+    free = [7 * MIB]
     other = limited(replica, tmp_path / "other", DiskLimits(min_free=5 * MIB), free)
     entry, blocks = save(replica, noise(1, 1000), 1000)
+    other.apply([entry], [])
+    free[0] = 0
     for _ in range(3):
-        other.apply([entry], blocks)
+        other.apply([], blocks)
         other.look_again(1000)
     free[0] = 7 * MIB
     for _ in range(3):
@@ -617,3 +645,37 @@ def test_the_digest_says_which_contents_are_missing_in_any_order_and_after_a_res
     assert not other.digest().has_contents_of(one.digest())
     for replica in (one, other):
         replica.close()
+
+
+def test_a_path_has_up_to_256_names_on_all_nodes_alike(replica: Replica, tmp_path: Path) -> None:
+    """Each entry at the bottom costs a row for each directory above."""
+    other = copy_replica(replica, tmp_path / "other")
+    chain: list[Entry] = []
+    for _ in range(300):
+        parent = chain[-1].hash if chain else web(replica)
+        chain.append(ALICE.sign(parent, 1, Action.MKDIR, b"d"))
+    deepest = chain[MAX_DEPTH - 2]
+    beside = ALICE.sign(chain[-1].hash, 1, Action(64), b"d")
+    applied = replica.apply([*chain, beside], [])
+    assert len(applied.entries) == MAX_DEPTH - 1 and len(applied.rejected) == 1
+    for entry in reversed([*chain, beside]):
+        other.apply([entry], [])
+    assert other.root_hash() == replica.root_hash() and other.totals() == replica.totals()
+    # There it goes on as anywhere else.
+    named = ALICE.sign(deepest.hash, 1, Action(64), b"d")
+    for node in (replica, other):
+        assert node.apply([named], []).entries == (named,)
+    other.close()
+
+
+def test_a_path_has_up_to_4096_bytes_on_all_nodes_alike(replica: Replica) -> None:
+    name = b"x" * MAX_NAME
+    chain: list[Entry] = []
+    for _ in range(17):
+        chain.append(ALICE.sign(chain[-1].hash if chain else web(replica), 1, Action.MKDIR, name))
+    # "/web" has four bytes.
+    last = chain[14]
+    fits, long = (ALICE.sign(last.hash, 1, Action.WRITE, b"x" * size) for size in (251, 252))
+    applied = replica.apply([*chain, fits, long], [])
+    assert applied.entries == (*chain[:15], fits)
+    assert len(applied.rejected) == 2

@@ -107,7 +107,7 @@ def test_nodes_that_show_the_same_have_the_same_one(one: Replica, other: Damaged
     state, _ = one.view_hash()
     assert same.view_hash(state) == (same.root_hash(), ZERO_HASH), "it has another log"
     same.add([data for data in one.walk(()) if data not in set(same.walk(()))], [], everything=True)
-    same.add([], [one.block(hash) or b"" for hash in same.missing_blocks(10)], everything=True)
+    same.add([], [one.block(hash) or b"" for _, hash in same.missing_blocks(10)], everything=True)
     assert same.view_hash(state) == one.view_hash()
 
 

@@ -377,6 +377,30 @@ def test_refused(user: User, make: Callable[[Author], Draft], error: type[PathEr
     assert user.sees() == before
 
 
+def test_a_path_has_up_to_4096_bytes(user: User) -> None:
+    user.makes("/d")
+    user.writes("/d/f", b"x")
+    top = (b"x" * MAX_NAME,) * 15
+    for depth in range(1, len(top) + 1):
+        user.does(lambda author, depth=depth: author.make_directory(top[:depth]))  # type: ignore[misc]
+    user.does(lambda author: author.make_directory((*top, b"y" * MAX_NAME)))
+    makes: list[Callable[[Author], Draft]] = [
+        lambda author: author.make_directory((*top, b"y" * MAX_NAME, b"z")),
+        lambda author: author.write((*top, b"y" * MAX_NAME, b"z"), b""),
+        lambda author: author.make_symlink((*top, b"y" * MAX_NAME, b"z"), b"f"),
+        lambda author: author.make_link((*top, b"y" * MAX_NAME, b"z"), path("/d/f")),
+        lambda author: author.rename(path("/d/f"), (*top, b"y" * MAX_NAME, b"z")),
+        # What is in it would have a longer path.
+        lambda author: author.rename(path("/d"), (*top, b"z" * 254)),
+    ]
+    before = user.sees()
+    for make in makes:
+        with pytest.raises(NameTooLong):
+            user.does(make)
+    assert user.sees() == before
+    user.does(lambda author: author.rename(path("/d"), (*top, b"z" * 253)))
+
+
 @pytest.mark.parametrize(
     "make",
     [

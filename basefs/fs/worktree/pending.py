@@ -38,9 +38,11 @@ class Pending:
         with self._lock:
             self.applied = self._queued = applied
             self._delivered = max(self._delivered, self._replica.entry_count)
-            self._completed += completed
-            if not applied:
+            if applied:
+                self._completed += completed
+            else:
                 self._queued = self._delivered
+                self._taken_completed += completed
                 self._incoming[b"/"] = True
 
     def on_applied(self, applied: Applied) -> None:
@@ -67,7 +69,7 @@ class Pending:
             self._postponed.add(path)
 
     def retry(self, paths: Iterable[bytes] | None = None) -> None:
-        """Something has changed at paths, `None`: anywhere, so what was postponed at, above or below may be possible."""
+        """Something has changed at paths, or (`None`) anywhere: try what was postponed at, above and below them."""
         with self._lock:
             if not self._postponed:
                 return

@@ -77,11 +77,9 @@ def _entries(disk: Disk, path: bytes) -> Iterator[tuple[bytes, Found]]:
             continue
 
 
-def _is_timed(row: Row | None, found: Found | None) -> bool:
-    """Whether the time of a directory was probably set: a change of its names sets both times to the same moment."""
-    if found is None or not stat.S_ISDIR(found.mode) or found.mtime == found.ctime:
-        return False
-    return row is None or row.found is None or found.mtime != row.found.mtime
+def _is_timed(row: Row | None, found: Found) -> bool:
+    """Whether the time of last change was probably set: every other change sets both times to the same moment."""
+    return found.mtime != found.ctime and (row is None or row.found is None or found.mtime != row.found.mtime)
 
 
 class Scanner:
@@ -102,6 +100,7 @@ class Scanner:
 
     def scan(self) -> int:
         """Compare all names; returns how many differ."""
+        self._disk.forget()
         after_cut = self._had_power_cut()
         count = 0
         for path, row, found in differences(self._replica, self._disk, self._scratch):
@@ -112,7 +111,7 @@ class Scanner:
                     continue
             if after_cut and self._is_torn(path, row, found):
                 continue
-            self._publisher.mark(path, timed=_is_timed(row, found))
+            self._publisher.mark(path, timed=found.inode if found is not None and _is_timed(row, found) else 0)
         self._index.save()
         return count
 
@@ -223,7 +222,9 @@ class Scanner:
                 return False
         log.warning("%s comes back from the log: a power cut has taken what was written", name)
         # What is there is nobody's work: the receiver replaces it.
-        nothing = row._replace(tips=(), state=row.state._replace(content=None), digest=b"", found=found, coming=row.tips)
+        nothing = row._replace(
+            tips=(), state=row.state._replace(content=None), digest=b"", found=found, coming=row.tips
+        )
         self._index.put(path, Row(coming=row.tips) if found is None else nothing)
         self._pending.add([path])
         return True

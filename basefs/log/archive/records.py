@@ -27,12 +27,10 @@ from basefs.log import varint
 from basefs.log.blocks import SYNC_BLOCK_DATA
 from basefs.log.entries import MAX_ENTRY
 from basefs.log.hashes import HASH_SIZE
+from basefs.path import MAX_PATH
 
 MAGIC = b"basefs archive\n"
 VERSION = 1
-#: Longest path that a header names, bytes: what fits its varint.
-MAX_PATH = 2**14 - 1
-
 #: Entries, blocks, and the SHA-224 of all bytes of the file before this record.
 _END = struct.Struct(">QQ28s")
 #: Longest record of each kind, bytes.
@@ -64,10 +62,8 @@ class ArchiveWriter:
     """
 
     def __init__(self, stream: BinaryIO, header: Header) -> None:
-        """Write the header.  Raises OSError, and `ArchiveError` for a path that is too long."""
+        """Write the header.  Raises OSError."""
         path = b"/" + b"/".join(header.path)
-        if len(path) > MAX_PATH:
-            raise ArchiveError(f"a path of more than {MAX_PATH} bytes has no archive of its own: export one above it")
         self._stream = stream
         self._digest = hashlib.sha224()
         self.entries = self.blocks = self.size = 0

@@ -5,9 +5,6 @@ similar names spread evenly), ordered by key, so that any prefix can be listed o
 
 Own entries are settled before sub-paths, because whatever is below may depend on them (a parent, a grant).  Where they
 are so many that they had to be aggregated, and differ, the sub-paths wait for the next round.
-
-A sub-path whose name would make a path longer than `MAX_PATH` cannot be written in a request: it is sent whole, and
-the whole parent is asked for.  That costs more than the difference, for paths that no program can name.
 """
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ from typing import Any, Generic, TypeVar
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, EntryHash, sha224
 from basefs.log.interface import Listing, LogState
 from basefs.path import Path
-from basefs.sync.wire.codec import path_size
-from basefs.sync.wire.limits import MAX_ITEMS, MAX_PATH
+from basefs.sync.wire.limits import MAX_ITEMS
 from basefs.sync.wire.messages import PAUSE, WHOLE, ItemKind, Ls, Part
 
 T = TypeVar("T")
@@ -318,17 +314,5 @@ def _compare_children(theirs: Ls, index: Index, plan: Differences) -> None:
         if value is None:
             plan.send_paths.append((*path, child.name))
         elif value != child.value:
-            if _too_long(path, child.name):
-                plan.send_paths.append((*path, child.name))
-                plan.ask_whole = True
-            else:
-                plan.look.append(Subtree((*path, child.name), WHOLE, value))
-    for name, value in hashes.items():
-        if _too_long(path, name):
-            plan.ask_whole = True
-        else:
-            plan.ask_children[name] = value
-
-
-def _too_long(path: Path, name: bytes) -> bool:
-    return path_size((*path, name)) > MAX_PATH
+            plan.look.append(Subtree((*path, child.name), WHOLE, value))
+    plan.ask_children |= hashes

@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from basefs.errors import RemoteProtocolError
+from basefs.path import path_size
 from basefs.sync.session.compare import MissingSubtrees, Subtree
-from basefs.sync.wire.codec import encode, path_size
+from basefs.sync.wire.codec import encode
 from basefs.sync.wire.limits import MAX_REQUESTS, REQUEST_WINDOW
 from basefs.sync.wire.messages import LATER, PAUSE, WHOLE, BlockReq, EntryReq, Eof, PathReq
 

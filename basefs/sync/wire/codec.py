@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from basefs.errors import LocalProtocolError, RemoteProtocolError
+from basefs.errors import LocalProtocolError, NameTooLong, RemoteProtocolError
 from basefs.log.blocks import SYNC_BLOCK_DATA
 from basefs.log.entries import ROOT_NAME, check_name
 from basefs.log.hashes import HASH_SIZE, ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
-from basefs.path import Path
+from basefs.path import Path, check_length
 from basefs.sync.wire.limits import (
     MAX_BLOCKS,
     MAX_DATA_ITEMS,
@@ -27,7 +27,6 @@ from basefs.sync.wire.limits import (
     MAX_KEPT,
     MAX_LINE,
     MAX_NUMBER,
-    MAX_PATH,
     VERSION,
 )
 from basefs.sync.wire.messages import (
@@ -106,23 +105,17 @@ def decode_name(field: bytes) -> bytes:
     return name
 
 
-def path_size(path: Path) -> int:
-    """Bytes of the path as '/a/b', which `MAX_PATH` limits."""
-    return sum(map(len, path)) + max(len(path), 1)
-
-
 def encode_path(path: Path) -> bytes:
     """'/' and the encoded names joined by '/'."""
     return b"/" + b"/".join(map(encode_name, path))
 
 
 def decode_path(field: bytes) -> Path:
-    """Undo `encode_path`.  Raises `RemoteProtocolError`, also for a path longer than `MAX_PATH`."""
+    """Undo `encode_path`.  Raises `RemoteProtocolError`, also for a path that no entry may have."""
     if field[:1] != b"/":
         raise RemoteProtocolError("a path begins with '/'")
     path = tuple(map(decode_name, field[1:].split(b"/"))) if len(field) > 1 else ()
-    if path_size(path) > MAX_PATH:
-        raise RemoteProtocolError(f"a path has at most {MAX_PATH} bytes")
+    _check_length(path)
     return path
 
 
@@ -131,9 +124,16 @@ def decode_names(path: Path, fields: Sequence[bytes]) -> tuple[bytes, ...]:
     names = tuple(map(decode_name, fields))
     if len(set(names)) != len(names):
         raise RemoteProtocolError("a name comes twice")
-    if any(path_size((*path, name)) > MAX_PATH for name in names):
-        raise RemoteProtocolError(f"a path has at most {MAX_PATH} bytes")
+    if names:
+        _check_length((*path, max(names, key=len)))
     return names
+
+
+def _check_length(path: Path) -> None:
+    try:
+        check_length(path)
+    except NameTooLong as error:
+        raise RemoteProtocolError(str(error)) from None
 
 
 def encode_part(part: Part) -> bytes:

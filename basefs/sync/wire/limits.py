@@ -13,10 +13,6 @@ VERSION = 3
 #: larger means more memory for what a stranger may send before it is judged, smaller would need lists in parts.
 MAX_LINE = 64 * 1024
 
-#: Bytes of a path as written with '/' between the names: Linux' PATH_MAX, the longest that a program can name.  It also
-#: bounds the depth (2048 names).  A longer path is legal in the log; see `compare` for how it is synchronized.
-MAX_PATH = 4096
-
 #: Items of one kind (own entries, children) that an LS lists one by one.  With more, it carries aggregates of 16
 #: prefixes.  Larger: a one-item difference costs a longer list; smaller: one more round trip for middling directories.
 #: 48 children with the longest names, 48 entries and the longest path still fit into one line.

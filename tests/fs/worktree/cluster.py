@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import stat
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from basefs.fs.channel import Flags
 from basefs.fs.worktree.machine import THIS_MACHINE
 from basefs.log.entries import Entry
-from tests.fs.worktree.local import Local, exchange
+from basefs.path import Path
+from basefs.view.states import Kind
+from tests.fs.local import Local, exchange
 from tests.support.helpers import ALICE, BOB, ROOT_KEY
 
 KEYS = (ROOT_KEY, ALICE, BOB)
+
+
+def _symlink(local: Local, one: str, other: str) -> None:
+    # To nothing: an application that follows it must not leave the tree.
+    local.symlink(f"nowhere{other.replace('/', '-')}/x", one)
+
+
+def _chmod(local: Local, one: str, other: str) -> None:
+    if not local.at(one).is_symlink():
+        local.chmod(one, stat.S_IMODE(local.at(one).lstat().st_mode) ^ 0o044)
+
+
+def _touch(local: Local, one: str, other: str) -> None:
+    if not local.at(one).is_symlink():
+        local.touch(one, 1_700_000_000_000_000_000 + len(other))
+
+
+def _fifo(local: Local, one: str, other: str) -> None:
+    os.mkfifo(local.at(one))
+    local.tell(one)
+
+
+def _make_again(local: Local, one: str, other: str) -> None:
+    local.remove(one)
+    local.mkdir(one)
+
+
+def _scratch(local: Local, one: str, other: str) -> None:
+    local.at(f"{one}/.x.swp").write_bytes(b"swap")
+    local.tell(f"{one}/.x.swp", flags=Flags.CLOSED)
+
+
+_ACTIONS: dict[str, Callable[[Local, str, str], None]] = {
+    "remove": lambda local, one, other: local.remove(one),
+    "mkdir": lambda local, one, other: local.mkdir(one),
+    "rename": lambda local, one, other: local.rename(one, other),
+    "link": lambda local, one, other: local.link(one, other),
+    "symlink": _symlink,
+    "chmod": _chmod,
+    "touch": _touch,
+    "fifo": _fifo,
+    "make again": _make_again,
+    "scratch": _scratch,
+}
+#: What applications do.
+ACTIONS = ["save", "replace", *_ACTIONS]
 
 
 class Killed(BaseException):
@@ -56,55 +106,30 @@ class Cluster:
 
     # -- what applications do -----------------------------------------------------------------------------------------
 
-    def _contents(self, number: int) -> set[bytes]:
-        return {content for kind, _, content in self.nodes[number].disk().values() if kind == "file"}
-
     def act(self, number: int, what: str, one: str, other: str) -> None:
         """Something that an application does, if it can."""
-        before = self._contents(number)
-        try:
+        before = self.nodes[number].disk()
+        with contextlib.suppress(OSError):
             self._act(self.nodes[number], what, one, other)
-        except OSError:
-            pass
-        self.ended |= before - self._contents(number)
+        after = self.nodes[number].disk()
+        self.ended |= _contents(before) - _contents(after)
+        replica = self.nodes[number].replica
+        for path in before:
+            # With what is removed goes what has lost to it.
+            if path in after and after[path][0] == before[path][0]:
+                continue
+            self.ended.update(replica.content_at(Entry.decode(entry).hash) for entry in replica.walk(path))
 
     def _act(self, local: Local, what: str, one: str, other: str) -> None:
-        if what == "save" and not local.at(one).is_fifo():
+        if what in ("save", "replace") and not local.at(one).is_fifo():
             content = b"content %d" % len(self.saved)
-            local.save(one, content)
+            where = one if what == "save" else f"{one}.new"
+            local.save(where, content)
             self.saved.add(content)
-        elif what == "replace":
-            content = b"content %d" % len(self.saved)
-            local.save(f"{one}.new", content)
-            self.saved.add(content)
-            local.rename(f"{one}.new", one)
-        elif what == "remove":
-            local.remove(one)
-        elif what == "mkdir":
-            local.mkdir(one)
-        elif what == "rename":
-            local.rename(one, other)
-        elif what == "link":
-            local.link(one, other)
-        elif what == "symlink":
-            # To nothing: an application that follows it must not leave the tree.
-            local.symlink(f"nowhere{other.replace('/', '-')}/x", one)
-        elif what == "chmod":
-            bits = stat.S_IMODE(local.at(one).lstat().st_mode) ^ 0o044
-            if not local.at(one).is_symlink():
-                local.chmod(one, bits)
-        elif what == "touch":
-            if not local.at(one).is_symlink():
-                local.touch(one, 1_700_000_000_000_000_000 + len(self.saved))
-        elif what == "fifo":
-            os.mkfifo(local.at(one))
-            local.tell(one)
-        elif what == "remade":
-            local.remove(one)
-            local.mkdir(one)
-        elif what == "scratch":
-            local.at(f"{one}/.x.swp").write_bytes(b"swap")
-            local.tell(f"{one}/.x.swp", flags=Flags.CLOSED)
+            if what == "replace":
+                local.rename(where, one)
+        elif what in _ACTIONS:
+            _ACTIONS[what](local, one, other)
 
     # -- what nodes do ------------------------------------------------------------------------------------------------
 
@@ -163,10 +188,12 @@ class Cluster:
             disk = {
                 path: what for path, what in local.disk().items() if not any(name.endswith(b".swp") for name in path)
             }
-            left = {path for path in disk.keys() - first.keys() if disk[path][0] == "directory"}
+            # A directory that is gone elsewhere stays for what never leaves this node, whatever has its name now.
+            left = {path for path, what in disk.items() if what[0] == "directory" and first.get(path) != what}
+            assert all(self._is_left(local, path) for path in left), left
             here = {path: what for path, what in disk.items() if path not in left}
-            assert here == first, sorted(dict(here.items() ^ first.items()))
-            assert all(self._is_left(local, path) for path in left)
+            there = {path: what for path, what in first.items() if path not in left}
+            assert here == there, sorted(dict(here.items() ^ there.items()))
         shown = {content for kind, _, content in first.values() if kind == "file"}
         listed = self._listed()
         lost = self.saved - self.ended - shown - listed
@@ -177,10 +204,15 @@ class Cluster:
         return any(name.endswith(b".swp") for _, _, names in os.walk(where) for name in names)
 
     def _listed(self) -> set[bytes]:
-        """The contents of what has lost, or is in a directory that has."""
+        """The contents of what has lost, or is in a directory that has, or that something else has replaced."""
         replica = self.nodes[0].replica
+        replaced = [path for path, kind in replica.live_paths() if kind is not Kind.DIRECTORY]
         found: set[bytes] = set()
-        for path in replica.forked_paths():
-            if replica.survey(path).conflicts():
+        for path in (*replica.forked_paths(), *replaced):
+            if path in replaced or replica.survey(path).conflicts():
                 found.update(replica.content_at(Entry.decode(entry).hash) for entry in replica.walk(path))
         return found
+
+
+def _contents(tree: Mapping[Path, tuple[str, int, bytes]]) -> set[bytes]:
+    return {content for kind, _, content in tree.values() if kind == "file"}

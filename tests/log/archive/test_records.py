@@ -7,7 +7,7 @@ import io
 import pytest
 
 from basefs.errors import ArchiveError
-from basefs.log.archive.records import MAGIC, MAX_PATH, VERSION, ArchiveReader, Header, RecordKind
+from basefs.log.archive.records import MAGIC, VERSION, ArchiveReader, Header, RecordKind
 from tests.log.archive.made import IDENTITY, RECORDS, archive
 
 
@@ -73,9 +73,3 @@ def test_no_length_makes_a_reader_take_more_than_a_record_may_have() -> None:
     for length in (b"\xff\xff\x7f", b"\xff\xff\xff", b"\x80\x00"):
         with pytest.raises(ArchiveError, match="no record has this length"):
             read(start + b"\x01" + length + bytes(1 << 21))
-
-
-def test_a_path_may_be_too_long() -> None:
-    archive([], names=(b"x" * (MAX_PATH - 1),))
-    with pytest.raises(ArchiveError, match="export one above it"):
-        archive([], names=(b"x" * MAX_PATH,))

@@ -7,7 +7,7 @@ import pytest
 from basefs.log.hashes import sha224
 from basefs.log.interface import Listing
 from basefs.sync.session.compare import Differences, Subtree, compare
-from basefs.sync.wire.limits import MAX_ITEMS, MAX_PATH
+from basefs.sync.wire.limits import MAX_ITEMS
 from basefs.sync.wire.messages import WHOLE, ItemKind, Ls, Part
 from tests.sync.session.test_index import finish
 from tests.sync.session.test_index import listing as many
@@ -78,16 +78,3 @@ def test_entries_of_a_bucket_that_the_peer_lacks_are_sent_in_the_order_of_the_lo
     theirs = {digit: value for digit, value in mine.entry_buckets("").items() if digit not in only}
     sent = compare(Ls(P, WHOLE, entry_buckets=theirs), mine).send_entries
     assert sent == [entry for entry in own.entries if entry.hex()[0] in only]
-
-
-def test_a_path_too_long_to_name_is_sent_and_asked_for_with_its_parent():
-    path = (b"x" * 255,) * 15 + (b"x" * 253,)
-    assert sum(map(len, path)) + len(path) == MAX_PATH - 2
-    fits, long = b"a", b"ab"
-    for theirs, ours in ((X, Y), (X, None)):
-        mine = index(children=((fits, ours), (long, ours)) if ours else ())
-        plan = compare(Ls(path, WHOLE, children=((fits, theirs), (long, theirs))), mine)
-        if ours:
-            assert plan == Differences(look=[Subtree((*path, fits), WHOLE)], send_paths=[(*path, long)], ask_whole=True)
-        else:
-            assert plan == Differences(ask_children={fits: theirs}, ask_whole=True)

@@ -104,8 +104,8 @@ def test_orphans_are_bounded():
     size = len(writer.entries[2])
     orphans = OrphanBuffer(2 * size)
     for entry, data in list(zip(entries, writer.entries, strict=True))[2:]:
-        orphans.hold(entry, data)
-        orphans.hold(entry, data)
+        orphans.hold(entry, entry.parent, data)
+        orphans.hold(entry, entry.parent, data)
     assert orphans.parents() == [entries[1].hash]
     assert orphans.hold_block(writer.blocks[1]), "it belongs to an orphan, although there is no room for it"
     assert not orphans.hold_block(writer.blocks[0])
@@ -114,7 +114,7 @@ def test_orphans_are_bounded():
     assert orphans.release(entries[3].hash) == []
     assert not orphans
     for entry, data in list(zip(entries, writer.entries, strict=True))[3:]:
-        orphans.hold(entry, data)
+        orphans.hold(entry, entry.parent, data)
     assert all(orphans.release(entry.hash) for entry in entries[2:4]), "there is room for two again"
 
 

@@ -12,6 +12,7 @@ from basefs.errors import LocalProtocolError, RemoteProtocolError
 from basefs.log.blocks import SYNC_BLOCK_DATA
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
+from basefs.path import MAX_DEPTH, MAX_PATH, path_size
 from basefs.sync.wire import codec as fields
 from basefs.sync.wire.codec import encode, parse
 from basefs.sync.wire.limits import (
@@ -20,7 +21,6 @@ from basefs.sync.wire.limits import (
     MAX_HASHES,
     MAX_ITEMS,
     MAX_LINE,
-    MAX_PATH,
 )
 from basefs.sync.wire.messages import (
     BlockReq,
@@ -246,8 +246,8 @@ def test_names_of_a_request():
 
 
 def test_path_length():
-    for path in ((b"x" * 255,) * 16, (b"x",) * (MAX_PATH // 2)):
-        assert fields.path_size(path) == MAX_PATH
+    for path in ((b"x" * 255,) * 16, (b"x",) * MAX_DEPTH):
+        assert path_size(path) == MAX_PATH or len(path) == MAX_DEPTH
         assert parse(encode(PathReq(path))[:-1]) == PathReq(path)
         with pytest.raises(RemoteProtocolError):
             parse(encode(PathReq((*path[:-1], path[-1], b"x")))[:-1])
@@ -271,7 +271,7 @@ def test_items_of_a_parcel():
 def test_the_longest_ls_fits_into_a_line():
     names = tuple((b"\xff" * 253 + b"%02d" % number, A) for number in range(MAX_ITEMS))
     path = (*(b"\xff" * 255,) * 15, b"\xff" * 255)
-    assert fields.path_size(path) == MAX_PATH
+    assert path_size(path) == MAX_PATH
     entries = tuple(EntryHash(sha224(b"%d" % number)) for number in range(MAX_ITEMS))
     line = encode(Ls(path, Part(), entries=entries, children=names))
     assert MAX_LINE * 3 // 4 < len(line) <= MAX_LINE

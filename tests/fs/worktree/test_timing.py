@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from basefs.fs.machine import BUSY_LOAD, THIS_MACHINE, Machine
-from basefs.fs.publish import publisher
-from basefs.fs.publish.plan import MAX_STEPS
-from basefs.fs.publish.timing import (
+
+from basefs.fs.worktree.machine import BUSY_LOAD, THIS_MACHINE, Machine
+from basefs.fs.worktree.publisher import MAX_STEPS
+from basefs.fs.worktree.timing import (
     BURST_NAMES,
     BURST_SECONDS,
     CLOSED_SECONDS,
@@ -22,13 +21,8 @@ from basefs.fs.publish.timing import (
     URGENT_SECONDS,
     Timing,
 )
-from basefs.fs.staging.overlay import Overlay
-
-from basefs.errors import StoreError
-from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Applied
-from tests.fs.local import Local, Surrounded
-from tests.support.helpers import ROOT_KEY, path
+from tests.fs.local import Local
 from tests.support.mounts import wait_until
 
 QUIET = 0.05
@@ -147,35 +141,27 @@ class TestGivingWay:
         assert not timing.gives_way(10.08 + QUIET, MANY)
 
 
-class TestAPublisher:
+class TestAFilesystem:
     @pytest.fixture
     def hasty(self, scratch: Path) -> Iterator[Local]:
         """Whoever changes anything is never quiet."""
-        directory = scratch / "hasty"
-        directory.mkdir()
-        bootstrap(directory, [(b"root", ROOT_KEY)], []).close()
-        local = Local(Surrounded(directory, [ROOT_KEY]), quiet=NEVER_QUIET)
+        made = Local.bootstrap(scratch / "log")
+        made.kill()
+        made._quiet = NEVER_QUIET
+        local = made.again()
         yield local
-        local.fs.close()
-        local.replica.close()
+        local.close()
 
     @pytest.mark.parametrize("load", [0.0, math.inf])
     def test_a_machine_is_busy_by_its_load(self, monkeypatch: pytest.MonkeyPatch, load: float) -> None:
         monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
         assert THIS_MACHINE.is_busy() == (load > BUSY_LOAD)
 
-    @pytest.mark.parametrize("busy", [False, True])
-    def test_waits_less_for_a_single_new_file_unless_the_machine_is_busy(self, scratch: Path, busy: bool) -> None:
-        now = 1000.0
-        replica = bootstrap(scratch, [(b"root", ROOT_KEY)], [])
-        local = Local(replica, quiet=QUIET, machine=Machine(steady=lambda: now, is_busy=lambda: busy))
+    def test_publishes_without_being_asked(self, local: Local) -> None:
+        local.fs.start()
         local.save("/f", b"x")
-        assert local.fs.publisher.attempt() == now + (QUIET if busy else CLOSED_SECONDS)
-        now += CLOSED_SECONDS
-        local.fs.publisher.attempt()
-        assert local.fs.unpublished() == busy
-        local.fs.close()
-        local.replica.close()
+        wait_until(lambda: local.fs.unpublished() == 0, "the end of the quiet window")
+        assert local.view() == local.disk()
 
     def test_stops_between_two_transactions_for_who_goes_on_with_a_burst(self, hasty: Local) -> None:
         for number in range(2 * BURST_NAMES):
@@ -193,48 +179,7 @@ class TestAPublisher:
         assert hasty.fs.unpublished() == 2 * BURST_NAMES + 1 - MAX_STEPS
         hasty.fs.publish(patient=True)
         assert hasty.fs.unpublished() == 0
-        assert hasty.load("/more") == b"y"
-        assert hasty.fs.working.replica.check_view() == []
-
-    def test_tries_again_what_failed_for_somebody_else(self, hasty: Local) -> None:
-        hasty.fs.start()
-
-        def fail(commit: Callable[[], Applied]) -> Applied:
-            raise StoreError("not now")
-
-        hasty.surround(fail)
-        hasty.save("/f", b"x")
-        with pytest.raises(StoreError):
-            hasty.publish()
-        hasty.surround(None)
-        wait_until(lambda: hasty.fs.unpublished() == 0, "another try")
-
-    def test_lets_nobody_publish_while_it_reckons(self, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        overlaps = []
-
-        class Slow(Timing):
-            is_reckoning = False
-
-            def due(self, names: int, *, busy: bool = False) -> float | None:
-                self.is_reckoning = True
-                time.sleep(0.02)
-                found = super().due(names, busy=busy)
-                self.is_reckoning = False
-                return found
-
-            def begin(self, now: float) -> None:
-                overlaps.append(self.is_reckoning)
-                super().begin(now)
-
-        monkeypatch.setattr(publisher, "Timing", Slow)
-        local = Local(bootstrap(scratch, [(b"root", ROOT_KEY)], []))
-        local.fs.start()
-        for number in range(20):
-            local.save("/f", b"%d" % number)
-            local.publish()
-        local.fs.close()
-        local.replica.close()
-        assert not any(overlaps)
+        assert hasty.view() == hasty.disk()
 
     def test_does_not_take_what_never_leaves_this_node_for_a_burst(self, hasty: Local) -> None:
         for number in range(2 * BURST_NAMES):
@@ -242,21 +187,24 @@ class TestAPublisher:
         hasty.publish()
         for number in range(MAX_STEPS + 1):
             hasty.save(f"/{number}", b"x")
-        hasty.replica.subscribe(lambda _: None if hasty.fs.working.exists(path("/more")) else hasty.save("/more", b""))
         hasty.fs.publish(patient=True)
-        assert hasty.fs.unpublished() == 1, "what came meanwhile"
+        assert hasty.fs.unpublished() == 0
 
-
-class TestAnOverlay:
-    def test_counts_the_names_that_it_tells_of(self) -> None:
-        overlay = Overlay()
-        overlay.put(path("/a/b"), None)
-        overlay.put(path("/a/b"), None)
-        overlay.put(path("/a"), None)
-        assert len(overlay) == 2
-        overlay.drop(path("/a"))
-        overlay.drop(path("/a"))
-        overlay.drop(path("/x"))
-        assert len(overlay) == 1 == len(list(overlay.items()))
-        overlay.drop(path("/a/b"))
-        assert not overlay
+    @pytest.mark.logs("cannot publish, retrying")
+    def test_tries_again_what_has_failed(self, scratch: Path) -> None:
+        made = Local.bootstrap(scratch / "log")
+        made.kill()
+        now = 1000.0
+        made._machine = Machine(steady=lambda: now)
+        local = made.again()
+        local.fs.start()
+        database = local.replica._store.database
+        database.main.execute("PRAGMA query_only = 1")
+        local.save("/f", b"x")
+        local.publish()
+        assert local.fs.unpublished() == 1
+        database.main.execute("PRAGMA query_only = 0")
+        now += NEVER_QUIET
+        local.tell("/f")
+        wait_until(lambda: local.fs.unpublished() == 0, "another try")
+        local.close()
