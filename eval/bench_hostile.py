@@ -303,7 +303,7 @@ def _limited_links(victim: Victim, count: int) -> list[Entry]:
     steps = [(Action.WRITE, b"m", b""), *[(Action.ACK, b"m", b"")] * (count // 2 - 1)]
     named = _chain(MALLORY, victim.web, steps)
     links = [CAROL.sign(victim.web, 1, Action.LINK, b"l%d" % number, one.hash) for number, one in enumerate(named)]
-    return [grant, *links, *named]
+    return [grant, *named, *links]
 
 
 def _quotas(victim: Victim, count: int) -> list[Entry]:

@@ -19,6 +19,7 @@ from basefs.errors import BaseFSError, DamagedLog, StoreError
 from basefs.log.check import check
 from basefs.log.content import LARGE_CONTENT
 from basefs.log.repair import repair
+from basefs.log.schema import FORMAT
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.examples import part
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, genesis, make_replica, noise, path, tree_of
