@@ -99,4 +99,4 @@ def test_a_directory_is_removed_though_a_backup_was_made_in_it(local: Local) -> 
 def test_the_names_in_the_document_are_those() -> None:
     section = (ROOT / "docs" / "concepts.md").read_text().partition("## Names that never leave a node")[2]
     names = re.findall(r"^\| `.*\| `([^`]+)` \|", section, re.MULTILINE)
-    assert len(names) == 8 and all(is_scratch((name.encode(),)) for name in names)
+    assert len(names) == 7 and all(is_scratch((name.encode(),)) for name in names)
