@@ -28,7 +28,6 @@ is_scratch = ScratchNames().is_scratch
             "/.goutputstream-A1B2C3",
             "/.#f",
             "/d~/f",
-            "/.fuse_hidden01",
         ),
         *("/#f#", "/sudoers.d/#admins#", "/f___jb_tmp___", "/f___jb_old___"),
     ],
