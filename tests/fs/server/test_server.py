@@ -220,6 +220,15 @@ class TestOrders:
         assert os.listdir(mount.point) == [] and (mount.tree / "f").read_text() == "last"
         assert not (mount.base / "socket").exists()
 
+    def test_stop_while_another_mount_namespace_has_a_copy(self, mount: Mounted, daemon: Daemon) -> None:
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo copied; exec sleep infinity"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as copy:
+            assert copy.stdout is not None and copy.stdout.readline() == b"copied\n"
+            daemon.server.stop()
+            assert mount.process.wait(DEADLINE) == 0
+            wait_until(lambda: daemon.ends == [True], "the end")
+            copy.kill()
+
     def test_stop_while_the_mount_is_in_use(self, mount: Mounted, daemon: Daemon) -> None:
         (mount.point / "f").write_text("x")
         with (mount.point / "f").open():
