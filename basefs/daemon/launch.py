@@ -193,6 +193,8 @@ def _go_on_in_background(name: str, log_path: Path) -> _Ready | None:
 def _detach(log_file: int, pipe: int) -> None:
     """Leave the terminal, and close what the caller of the command may wait for, but for a pipe."""
     os.setsid()
+    # Another filesystem that is mounted there can be unmounted.
+    os.chdir("/")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for standard in (1, 2):
         os.dup2(log_file, standard)

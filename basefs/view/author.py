@@ -13,7 +13,6 @@ from basefs.errors import (
     NotADirectory,
     NotEmpty,
     NotPermitted,
-    StoreError,
     TooLarge,
 )
 from basefs.log.blocks import MAX_CONTENT_BYTES
@@ -317,7 +316,7 @@ class Author:
     def _write(self, draft: Draft, key: SigningKey, end: End, content: Content, mtime: int | None) -> Entry:
         if content.size > MAX_CONTENT_BYTES:
             raise TooLarge(f"a file has up to {MAX_CONTENT_BYTES} bytes")
-        found = self._encoder.encoded(content, self._source(end))
+        found = self._encoder.encoded(content, end.state.content)
         named = b"" if found.encoded is None else found.encoded.encode()
         extensions = Extensions(content.size, mtime)
         entry = key.sign(end.tip, self._signer.now(), Action.WRITE, end.name, named, extensions)
@@ -325,15 +324,6 @@ class Author:
         draft.large |= found.is_stored
         draft.contents[entry.hash] = content
         return entry
-
-    def _source(self, end: End) -> EntryHash | None:
-        """The write whose content a path has, on which the next one is a delta."""
-        if end.state.kind is Kind.ABSENT:
-            return None
-        try:
-            return self._contents.lineages.source(end.tip)
-        except StoreError:
-            return None
 
     # -- attributes ---------------------------------------------------------------------------------------------------
 

@@ -21,10 +21,11 @@ def scratch() -> Iterator[Path]:
 
 @pytest.fixture
 def local(scratch: Path) -> Iterator[Local]:
-    """An empty filesystem without a mount, whose view must equal a rebuild when the test ends."""
+    """An empty filesystem without a mount, whose disk and view must be equal when the test ends."""
     made = Local.bootstrap(scratch / "log")
     yield made
     assert made.replica.check_view() == []
+<<<<<<< HEAD
     made.replica.close()
 
 
@@ -59,3 +60,6 @@ def source(scratch: Path) -> Path:
     for number, path in enumerate(sorted(root.rglob("*"), reverse=True)):
         os.utime(path, (1_500_000_000 + number,) * 2, follow_symlinks=False)
     return root
+=======
+    made.close()
+>>>>>>> tree

@@ -6,7 +6,6 @@ held against a plain directory.  In a third one both write whatever they like, a
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -14,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from hypothesis import given
@@ -32,13 +31,12 @@ from tests.fs.twin import (
     Place,
     Step,
     Twins,
-    View,
-    content_of,
     differences,
     view,
 )
 from tests.support.examples import part
-from tests.support.mounts import temporary_directory, wait_until
+from tests.support.mounts import temporary_directory
+from tests.support.patience import DEADLINE
 
 pytestmark = pytest.mark.fuse
 
@@ -276,3 +274,200 @@ def test_two_mounts_are_one_filesystem(program: Program) -> None:
         Play(base, hosts).play(program)
         for host in hosts:
             assert "Traceback" not in host.log()
+
+
+# -- what those see who look while it happens --------------------------------------------------------------------------
+
+
+class Watcher:
+    """`inotifywait` on a directory and all below it, or on a file."""
+
+    def __init__(self, watched: Path) -> None:
+        self._directory = watched
+        self._process = subprocess.Popen(
+            ["inotifywait", "-m", "-r", "--format", "%w%f %e", watched],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while "established" not in self._errors.readline():
+            pass
+        self._marks = 0
+
+    @property
+    def _errors(self) -> IO[str]:
+        assert self._process.stderr is not None
+        return self._process.stderr
+
+    def events(self) -> list[str]:
+        """What has come since the last call, each kind at a path once, without those of looking."""
+        self._marks += 1
+        mark = self._directory / f"mark{self._marks}"
+        mark.mkdir()
+        found: dict[str, None] = {}
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(f"{mark} "):
+                break
+            path, _, kinds = line.strip().rpartition(" ")
+            for kind in kinds.split(","):
+                if kind in ("CREATE", "MODIFY", "CLOSE_WRITE", "MOVED_TO", "DELETE", "ATTRIB"):
+                    found[f"{os.path.relpath(path, self._directory)} {kind}"] = None
+        return list(found)
+
+    def wait_for(self, kinds: str) -> None:
+        """Until the next event of these kinds."""
+        assert self._process.stdout is not None
+        while not self._process.stdout.readline().endswith(f" {kinds}\n"):
+            pass
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def hosts(scratch: Path) -> Iterator[list[Served]]:
+    """Two mounts, with a directory and a file in it that both have."""
+    with served(scratch, "root", "bob", host=Served) as found:
+        (found[0].mount / "d").mkdir()
+        (found[0].mount / "d" / "f").write_bytes(b"first")
+        bring(*found)
+        yield found
+        assert all("Traceback" not in host.log() for host in found)
+
+
+@pytest.fixture
+def watcher(hosts: list[Served]) -> Iterator[Watcher]:
+    """A watcher on the second one."""
+    made = Watcher(hosts[1].mount / "d")
+    yield made
+    made.stop()
+
+
+def bring(sender: Served, receiver: Served) -> None:
+    """What one has saved is on the disk of the other one."""
+    sender.ask("publish")
+    deliver(sender, receiver)
+    receiver.ask("settle")
+
+
+def test_each_kind_of_change_is_an_event_on_the_other_node(hosts: list[Served], watcher: Watcher) -> None:
+    here = hosts[0].mount / "d"
+    changes: tuple[tuple[Callable[[], object], list[str]], ...] = (
+        (lambda: (here / "new").write_bytes(b"new"), ["new CREATE", "new CLOSE_WRITE"]),
+        (lambda: (here / "f").write_bytes(b"second"), ["f MODIFY", "f CLOSE_WRITE"]),
+        (lambda: (here / "f").chmod(0o600), ["f ATTRIB"]),
+        (lambda: (here / "e").mkdir(), ["e CREATE"]),
+        (lambda: (here / "e" / "g").write_bytes(b"g"), ["e/g CREATE", "e/g CLOSE_WRITE"]),
+        (lambda: (here / "s").symlink_to("f"), ["s CREATE"]),
+        (lambda: (here / "new").unlink(), ["new DELETE"]),
+    )
+    for change, expected in changes:
+        watcher.events()
+        change()
+        bring(*hosts)
+        found = [event for event in watcher.events() if event in expected]
+        assert found == expected
+
+
+def test_a_watch_on_a_file_outlives_its_changes(hosts: list[Served]) -> None:
+    here, there = (host.mount / "d" / "f" for host in hosts)
+    watcher = Watcher(there)
+    try:
+        for content in (b"second", b"third, and longer"):
+            here.write_bytes(content)
+            bring(*hosts)
+            assert there.read_bytes() == content
+            watcher.wait_for("MODIFY")
+            watcher.wait_for("CLOSE_WRITE,CLOSE")
+    finally:
+        watcher.stop()
+
+
+def test_who_has_a_file_open_keeps_it(hosts: list[Served], watcher: Watcher) -> None:
+    here, there = (host.mount / "d" for host in hosts)
+    with (there / "f").open("rb") as held, mmap.mmap(held.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        # The second time nobody has open what is there.
+        for content, expected in ((b"second", "f MOVED_TO"), (b"3", "f MODIFY")):
+            watcher.events()
+            (here / "f").write_bytes(content)
+            bring(*hosts)
+            assert (there / "f").read_bytes() == content
+            assert (there / "f").stat().st_size == len(content)
+            assert expected in watcher.events()
+            assert (os.pread(held.fileno(), 100, 0), bytes(mapped)) == (b"first", b"first")
+        (here / "f").unlink()
+        bring(*hosts)
+        assert "f DELETE" in watcher.events()
+        assert not (there / "f").exists()
+        assert (os.pread(held.fileno(), 100, 0), bytes(mapped)) == (b"first", b"first")
+        assert os.fstat(held.fileno()).st_size == 5
+
+
+def test_what_is_being_written_is_left_alone(hosts: list[Served]) -> None:
+    here, there = (host.mount / "d" for host in hosts)
+    with (there / "f").open("r+b", buffering=0) as held:
+        held.write(b"F")
+        (here / "f").write_bytes(b"second")
+        bring(*hosts)
+        assert (there / "f").read_bytes() == b"First"
+        held.write(b"I")
+        assert (there / "f").read_bytes() == b"FIrst"
+    bring(hosts[1], hosts[0])
+    bring(hosts[0], hosts[1])
+    shown = {(mount / "f").read_bytes() for mount in (here, there)}
+    assert len(shown) == 1 and shown <= {b"FIrst", b"second"}
+    assert {b"FIrst", b"second"} <= hosts[0].ask("contents")
+
+
+#: Reads a file again and again until it is gone: as a stream, by its size, and by a mapping.
+READER = """
+import mmap, os, sys
+seen = set()
+print("reads", flush=True)
+while True:
+    try:
+        file = os.open(sys.argv[1], os.O_RDONLY)
+    except FileNotFoundError:
+        break
+    size = os.fstat(file).st_size
+    contents = {os.pread(file, 1 << 20, 0)}
+    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as mapped:
+        contents |= {bytes(mapped), os.pread(file, 1 << 20, 0)}
+    os.close(file)
+    assert len(contents) == 1, contents
+    content = contents.pop()
+    assert len(content) == size, (len(content), size)
+    assert content == content[:1] * (ord(content[:1]) * 100), content
+    seen.add(content[:1])
+print(len(seen))
+"""
+
+
+def test_readers_see_whole_versions(hosts: list[Served]) -> None:
+    here, there = (host.mount / "d" / "f" for host in hosts)
+    versions = [bytes([number]) * (number * 100) for number in (90, 30, 200, 1, 60, 120, 45)]
+    here.write_bytes(versions[0])
+    bring(*hosts)
+    readers = [
+        subprocess.Popen([sys.executable, "-c", READER, there], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    for reader in readers:
+        assert reader.stdout is not None and reader.stdout.readline() == "reads\n"
+    for number in range(40):
+        content = versions[number % len(versions)]
+        if number % 2:
+            here.write_bytes(content)
+        else:
+            here.with_name("new").write_bytes(content)
+            here.with_name("new").rename(here)
+        bring(*hosts)
+        assert there.read_bytes() == content
+    here.unlink()
+    bring(*hosts)
+    for reader in readers:
+        output, _ = reader.communicate(timeout=DEADLINE)
+        assert reader.returncode == 0
+        assert int(output) > 1

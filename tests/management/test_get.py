@@ -48,7 +48,7 @@ def remote(cli: Cli) -> Iterator[Local]:
     made = Local.bootstrap(cli.base / "remote")
     made.save("/small", b"content")
     made.save("/large", bytes(range(256)) * 1000)
-    made.fs.namespace.make_directory(path("/d"), 0o700)
+    made.mkdir("/d", 0o700)
     made.publish()
     yield made
     made.replica.close()

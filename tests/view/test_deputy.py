@@ -405,7 +405,8 @@ class Stage:
         places = [place for place in PLACES if not inside or place[0] == b"web"]
         target = places[act.other % len(places)]
         source, kind = live[act.where % len(live)] if live else (target, Kind.FILE)
-        whom = (ALICE, BOB)[act.other % 2]
+        # Alice has a key for `/web` alone.
+        whom = (ALICE, BOB)[act.other % 2] if source[:1] == (b"web",) else BOB
         makes: list[Callable[[Author], Draft]] = [
             lambda author: author.write(target, b"root %d" % act.where),
             lambda author: author.rename(source, target),

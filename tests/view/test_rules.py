@@ -365,11 +365,9 @@ def test_a_link_counts_by_its_own_key_alone(story: Story, directory_keys: None) 
     story.delete(ROOT_KEY, bobs)
     for name, named in (("bobs", bobs), ("lost", lost)):
         story.link(ROOT_KEY, story.root, named, name)
-    story.link(BOB, story.root, bobs, "refused")
     story.revoke(ROOT_KEY, last_grant, BOB)
     tree = story.tree()
     assert (tree[path("/bobs")].content, tree[path("/lost")].content) == (b"bob", b"lost")
-    assert path("/refused") not in tree
 
 
 def test_a_link_waits_for_the_entry_that_it_names(story: Story) -> None:
