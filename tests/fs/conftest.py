@@ -25,17 +25,7 @@ def local(scratch: Path) -> Iterator[Local]:
     made = Local.bootstrap(scratch / "log")
     yield made
     assert made.replica.check_view() == []
-<<<<<<< HEAD
-    made.replica.close()
-
-
-@pytest.fixture
-def surrounded(scratch: Path) -> Iterator[Local]:
-    """`local` with commits that a test makes."""
-    made = Local.surrounded(scratch / "log")
-    yield made
-    assert made.replica.check_view() == []
-    made.replica.close()
+    made.close()
 
 
 @pytest.fixture
@@ -60,6 +50,3 @@ def source(scratch: Path) -> Path:
     for number, path in enumerate(sorted(root.rglob("*"), reverse=True)):
         os.utime(path, (1_500_000_000 + number,) * 2, follow_symlinks=False)
     return root
-=======
-    made.close()
->>>>>>> tree
