@@ -72,12 +72,17 @@ Tree = dict[str, tuple[Face, frozenset[str]]]
 View = dict[str, Face]
 
 
-def view(tree: Tree) -> View:
-    """What other nodes see of a tree."""
+def view(tree: Tree, elsewhere: View | None = None) -> View:
+    """What other nodes see of a tree.
+
+    `elsewhere`: what they have; a directory that they have removed stays while something is in it that they never had.
+    """
+    kept = {text for text in tree if _is_scratch(tuple(text.encode().split(b"/")))}
+    stays = {above for text in kept for above in map(str, Path(text).parents)} if elsewhere is not None else set()
     return {
         text: seen._replace(links=0)
         for text, (seen, _) in tree.items()
-        if not stat.S_ISSOCK(seen.mode) and not _is_scratch(tuple(text.encode().split(b"/")))
+        if not stat.S_ISSOCK(seen.mode) and text not in kept and not (text in stays and text not in (elsewhere or ()))
     }
 
 

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which one thread may keep the others from running.
 _SWITCH_SECONDS = 0.0005
+#: Seconds in which the kernel ends a mount that nobody uses.
+_END_SECONDS = 1.0
 
 
 class Server:
@@ -43,10 +45,18 @@ class Server:
         read_only = arguments.read_only or "ro" in options
         options = [option for option in options if option not in ("ro", "rw")]
         self._mountpoint: Path = arguments.mountpoint
+        self._over = threading.Event()
         self._rights = Rights()
-        self._link = DaemonLink(arguments.socket, self)
         disk = Disk(arguments.tree, cached=True)
         self._device: Device = mount(self._mountpoint, arguments.name, options)
+        try:
+            if "nosymfollow" in options:
+                # Before the first request is answered, so that no link is followed.
+                forbid_following(self._mountpoint)
+            self._link = DaemonLink(arguments.socket, self)
+        except (BaseFSError, OSError):
+            unmount(self._mountpoint, lazy=True)
+            raise
         self._tree = Passthrough(
             disk,
             self._rights,
@@ -60,22 +70,21 @@ class Server:
         self._performer = Performer(
             self._tree, self._device, self._mountpoint, self._link.changed_after, events=not arguments.no_events
         )
-        try:
-            if "nosymfollow" in options:
-                # Before the first request is answered, so that no link is followed.
-                forbid_following(self._mountpoint)
-        except MountFailed:
-            unmount(self._mountpoint, lazy=True)
-            raise
         if read_only:
             forbid_writing(self._mountpoint)
 
     def serve(self) -> None:
-        """Serve until the mount has ended."""
+        """Serve until the mount has ended.  Raises `MountFailed`: the kernel is too old."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self.stop())
-        self._device.serve(self._performer.operations(), self._on_ready)
-        self._link.close()
+        try:
+            self._device.serve(self._performer.operations(), self._on_ready)
+        except MountFailed:
+            unmount(self._mountpoint, lazy=True)
+            raise
+        finally:
+            self._over.set()
+            self._link.close()
 
     def _on_ready(self) -> None:
         self._performer.start()
@@ -92,6 +101,7 @@ class Server:
         """Where this node may write from now on."""
         with self._tree.turn:
             self._rights.replace(rights)
+        self._performer.forget_modes()
 
     def perform(self, jobs: Sequence[Job], seen: int, answer: Callable[[Sequence[Result]], None]) -> None:
         """Do jobs."""
@@ -112,12 +122,15 @@ class Server:
     def _unmount(self) -> None:
         try:
             unmount(self._mountpoint, lazy=False)
+            if self._over.wait(_END_SECONDS):
+                return
         except MountFailed:
             with contextlib.suppress(MountFailed):
                 unmount(self._mountpoint, lazy=True)
-            # Whoever has files open there keeps the mount alive, and this process need not wait.
-            self._link.close()
-            os._exit(0)
+        # Whoever has files open there keeps the mount alive, and so does a mount namespace with a copy of it; this
+        # process need not wait.
+        self._link.close()
+        os._exit(0)
 
 
 def main() -> None:
@@ -139,11 +152,10 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        server = Server(arguments)
+        Server(arguments).serve()
     except (BaseFSError, OSError) as error:
         print(f"failed: {error}", flush=True)  # noqa: T201
         sys.exit(1)
-    server.serve()
 
 
 if __name__ == "__main__":

@@ -168,6 +168,8 @@ class Device:
                     number = errno.ENOSYS
             except OSError as error:
                 number = error.errno or errno.EIO
+            except MountFailed:
+                raise
             except Exception:
                 log.exception("request %d failed unexpectedly", operation)
                 number = errno.EIO
@@ -192,9 +194,9 @@ class Device:
             _MAJOR, _MINOR, read_ahead, used & 0xFFFFFFFF, 64, 48, MAX_IO, 1, _MAX_PAGES, 0, used >> 32
         )  # fmt: skip
 
-    def forget_attributes(self, node: int) -> None:
-        """Have the kernel ask for the attributes and the content of a node again."""
-        self._notify(_NOTIFY_INODE, _INVAL_INODE.pack(node, 0, 0))
+    def forget_node(self, node: int, *, pages: bool = True) -> None:
+        """Have the kernel ask for the attributes of a node again, and for its content."""
+        self._notify(_NOTIFY_INODE, _INVAL_INODE.pack(node, 0 if pages else -1, 0))
 
     def forget_name(self, parent: int, name: bytes) -> None:
         """Have the kernel look up a name again."""

@@ -128,16 +128,24 @@ class Nodes:
             node = node.children.get(name)
         return node
 
+    def known(self, parent: Node, name: bytes) -> Node | None:
+        """The node of a name, if the kernel knows it."""
+        return None if parent.children is None else parent.children.get(name)
+
     def child(self, parent: Node, name: bytes) -> Node:
         """The node of a name that was met."""
         assert parent.children is not None
         return parent.children[name]
 
+    def numbers(self) -> list[int]:
+        """The kernel's numbers of all nodes; for any thread."""
+        return list(self._by_id)
+
     def open_for_writing(self) -> Iterator[int]:
         """Inodes of files that somebody writes to; for any thread."""
         for node in list(self._by_id.values()):
             opened = node.opened
-            if opened is not None and opened.unflushed:
+            if opened is not None and opened.unflushed and node.parent is not None:
                 yield node.inode
 
     def met(self, parent: Node, name: bytes, status: os.stat_result) -> Node:

@@ -102,6 +102,7 @@ class Performer:
         self._batches: queue.SimpleQueue[tuple[Sequence[Job], int, Callable[[Sequence[Result]], None]]]
         self._batches = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[tuple[_Current, threading.Event]] = queue.SimpleQueue()
+        #: Paths that the kernel is to look up again; "" for the modes of all nodes.
         self._forgotten: queue.SimpleQueue[tuple[bytes, threading.Event]] = queue.SimpleQueue()
         #: Native id of the thread that makes the system calls, and whether it still makes one that took too long.
         self._thread = 0
@@ -126,6 +127,10 @@ class Performer:
             self._forgotten.put((path, done))
         if paths and seconds:
             done.wait(seconds)
+
+    def forget_modes(self) -> None:
+        """Have the kernel ask for the modes of all files again, which show the rights of this node."""
+        self._forgotten.put((b"", threading.Event()))
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
@@ -211,13 +216,17 @@ class Performer:
     def _forget(self) -> None:
         while True:
             path, done = self._forgotten.get()
+            if not path:
+                for number in self._tree.nodes.numbers():
+                    self._device.forget_node(number, pages=False)
+                continue
             above, _, name = path.rpartition(b"/")
             with self._tree.turn:
                 parent, node = self._tree.nodes.find(above), self._tree.nodes.find(path)
             if node is not None:
-                self._device.forget_attributes(node.id)
+                self._device.forget_node(node.id)
             if parent is not None:
-                self._device.forget_attributes(parent.id)
+                self._device.forget_node(parent.id)
                 if name:
                     self._device.forget_name(parent.id, name)
             done.set()
