@@ -1,7 +1,7 @@
 """Needs: the contents that any view can show, so that the others need not travel (docs/authority.md).
 
-A write is needed if its key is valid at its path, if anything valid builds on it, or if a revert or link that
-counts names it; and so is every write on whose content a needed one is a delta.  Whether contents are here has no say:
+A write is needed if its key is valid at its path, if anything valid builds on it, or if a revert or link that counts
+names it; and so is every write on whose content a needed one is a delta.  Whether contents are here has no say:
 the question is asked in order to decide what to fetch.
 """
 
