@@ -33,6 +33,7 @@ class Local:
     Attributes:
         replica: with a log of its own.
         fs: the filesystem under test.
+        actions: of the entries that were added since it began, or in the last `costs`.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Local:
         self._owners = owners or Owners(os.geteuid(), os.getegid(), keep=os.geteuid() == 0)
         self._quiet, self._machine, self._scratch = quiet, machine, scratch
         self._told = 0
-        self._actions: list[Action] = []
+        self.actions: list[Action] = []
         replica.subscribe(self._note)
         self.fs = Filesystem(replica, self._owners, quiet, scratch, machine)
         self.tree = self.fs.tree
@@ -60,10 +61,10 @@ class Local:
         """A new filesystem in a directory that is made, without `/.cluster`."""
         directory.mkdir()
         named = [(b"key %d" % number, key) for number, key in enumerate(keys)]
-        local = cls(bootstrap(directory, named, []), owners=owners)
+        bootstrap(directory, named, []).close()
+        local = cls(Replica(directory, [keys[0]]), owners=owners)
         local.remove("/.cluster")
         local.publish()
-        local.replica.keys = [keys[0]]
         return local
 
     def join(self, directory: pathlib.Path, key: SigningKey, *, machine: Machine = THIS_MACHINE) -> Local:
@@ -90,16 +91,16 @@ class Local:
         self.replica.close()
 
     def _note(self, applied: Applied) -> None:
-        self._actions.extend(entry.action for entry in applied.entries)
+        self.actions.extend(entry.action for entry in applied.entries)
 
     @contextlib.contextmanager
     def costs(self, *actions: Action) -> Iterator[None]:
         """What happens inside adds exactly these entries to the log."""
         self.publish()
-        self._actions.clear()
+        self.actions.clear()
         yield
         self.publish()
-        assert self._actions == list(actions)
+        assert self.actions == list(actions)
 
     # -- what applications do -----------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ def view_of(replica: Replica, owners: Owners) -> View:
     """What the log shows."""
     found = {}
     for names, outcome in replica.outcomes([names for names, _ in replica.live_paths()]).items():
-        if names == CLUSTER_FILE or outcome is None:
+        if names == (CLUSTER_FILE,) or outcome is None:
             continue
         state = outcome.state
         content = replica.read(names) if state.kind is Kind.FILE else state.target

@@ -230,13 +230,10 @@ class RealHost:
         """See `Host`."""
         self._node.settle(NAME)
         with temporary_directory() as base:
-            for name in (LOG_FILE, f"{LOG_FILE}-wal"):
-                shutil.copy(self._node.home / NAME / name, base / name)
-            replica = Replica(base, [])
-            try:
+            for file in (self._node.home / "fs" / NAME).glob(f"{LOG_FILE}*"):
+                shutil.copy(file, base)
+            with contextlib.closing(Replica(base, [])) as replica:
                 return view_of(replica, Owners(0, 0, keep=True))
-            finally:
-                replica.close()
 
 
 @part(60)

@@ -143,7 +143,8 @@ class Side:
         """What is not as in the other one's own directory, once all that has arrived is on the disk."""
         self.served.ask("settle")
         for _ in range(MAX_EXCHANGES):
-            found = differences(view(other.own.disk.tree()), view(self.other.tree()))
+            expected = view(other.own.disk.tree())
+            found = differences(expected, view(self.other.tree(), expected))
             if not found:
                 break
             # The server may have refused it for what was closed a moment ago.
@@ -190,7 +191,7 @@ class Play:
                 deliver(sender.served, receiver.served)
                 receiver.served.ask("settle")
             views = [side.served.ask("view") for side in self.sides]
-            trees = [view(Place(side.served.mount).tree()) for side in self.sides]
+            trees = [view(Place(side.served.mount).tree(), views[0]) for side in self.sides]
             left = [side.served.ask("publish") for side in self.sides]
             if views[0] == views[1] and not any(left) and not any(differences(tree, views[0]) for tree in trees):
                 break

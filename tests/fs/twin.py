@@ -61,7 +61,9 @@ class Face(NamedTuple):
 
     def __repr__(self) -> str:
         content = self.content if len(self.content) < 40 else b"%b... %d" % (self.content[:20], len(self.content))
-        return f"<{stat.filemode(self.mode)} {self.links} {self.owner} {self.time} {self.rdev} {self.xattrs} {content!r}>"
+        return (
+            f"<{stat.filemode(self.mode)} {self.links} {self.owner} {self.time} {self.rdev} {self.xattrs} {content!r}>"
+        )
 
 
 #: What is at each path, and all paths of the same file.
@@ -70,12 +72,17 @@ Tree = dict[str, tuple[Face, frozenset[str]]]
 View = dict[str, Face]
 
 
-def view(tree: Tree) -> View:
-    """What other nodes see of a tree."""
+def view(tree: Tree, elsewhere: View | None = None) -> View:
+    """What other nodes see of a tree.
+
+    `elsewhere`: what they have; a directory that they have removed stays while something is in it that they never had.
+    """
+    kept = {text for text in tree if _is_scratch(tuple(text.encode().split(b"/")))}
+    stays = {above for text in kept for above in map(str, Path(text).parents)} if elsewhere is not None else set()
     return {
         text: seen._replace(links=0)
         for text, (seen, _) in tree.items()
-        if not stat.S_ISSOCK(seen.mode) and not _is_scratch(tuple(text.encode().split(b"/")))
+        if not stat.S_ISSOCK(seen.mode) and text not in kept and not (text in stays and text not in (elsewhere or ()))
     }
 
 

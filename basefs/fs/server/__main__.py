@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which one thread may keep the others from running.
 _SWITCH_SECONDS = 0.0005
+#: Seconds in which the kernel ends a mount that nobody uses.
+_END_SECONDS = 1.0
 
 
 class Server:
@@ -43,6 +45,7 @@ class Server:
         read_only = arguments.read_only or "ro" in options
         options = [option for option in options if option not in ("ro", "rw")]
         self._mountpoint: Path = arguments.mountpoint
+        self._over = threading.Event()
         self._rights = Rights()
         disk = Disk(arguments.tree, cached=True)
         self._device: Device = mount(self._mountpoint, arguments.name, options)
@@ -80,6 +83,7 @@ class Server:
             unmount(self._mountpoint, lazy=True)
             raise
         finally:
+            self._over.set()
             self._link.close()
 
     def _on_ready(self) -> None:
@@ -118,12 +122,15 @@ class Server:
     def _unmount(self) -> None:
         try:
             unmount(self._mountpoint, lazy=False)
+            if self._over.wait(_END_SECONDS):
+                return
         except MountFailed:
             with contextlib.suppress(MountFailed):
                 unmount(self._mountpoint, lazy=True)
-            # Whoever has files open there keeps the mount alive, and this process need not wait.
-            self._link.close()
-            os._exit(0)
+        # Whoever has files open there keeps the mount alive, and so does a mount namespace with a copy of it; this
+        # process need not wait.
+        self._link.close()
+        os._exit(0)
 
 
 def main() -> None:

@@ -222,7 +222,9 @@ class Scanner:
                 return False
         log.warning("%s comes back from the log: a power cut has taken what was written", name)
         # What is there is nobody's work: the receiver replaces it.
-        nothing = row._replace(tips=(), state=row.state._replace(content=None), digest=b"", found=found, coming=row.tips)
+        nothing = row._replace(
+            tips=(), state=row.state._replace(content=None), digest=b"", found=found, coming=row.tips
+        )
         self._index.put(path, Row(coming=row.tips) if found is None else nothing)
         self._pending.add([path])
         return True

@@ -87,6 +87,26 @@ class TestChanges:
             again.wait_for("/f", flags=Flags.CLOSED)
             assert mount.daemon().server.hello.writing == ()
 
+    @pytest.mark.parametrize("end", [Path.unlink, lambda path: path.rename(path.with_name("g"))])
+    def test_a_file_is_closed_under_whichever_name(
+        self, mount: Mounted, daemon: Daemon, end: Callable[[Path], object]
+    ) -> None:
+        def of(inode: int, flags: Flags) -> bool:
+            return any(change.inode == inode and change.flags & flags for change in daemon.changes)
+
+        with (mount.point / "f").open("wb", buffering=0) as file:
+            inode = os.fstat(file.fileno()).st_ino
+            wait_until(lambda: of(inode, Flags.WRITING), "the beginning")
+            daemon.changes.clear()
+            end(mount.point / "f")
+        wait_until(lambda: of(inode, Flags.CLOSED), "the end")
+        daemon.changes.clear()
+        with (mount.point / "f").open("wb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            wait_until(lambda: of(inode, Flags.WRITING), "the beginning")
+        end(mount.point / "f")
+        wait_until(lambda: of(inode, Flags.CLOSED), "the end")
+
     def test_a_written_file_that_loses_its_name_or_gets_one(self, mount: Mounted, daemon: Daemon) -> None:
         for lose in ((mount.point / "f").unlink, lambda: (mount.point / "g").rename(mount.point / "f")):
             (mount.point / "g").touch()
@@ -219,6 +239,15 @@ class TestOrders:
         assert daemon.flags("/f") & Flags.CLOSED
         assert os.listdir(mount.point) == [] and (mount.tree / "f").read_text() == "last"
         assert not (mount.base / "socket").exists()
+
+    def test_stop_while_another_mount_namespace_has_a_copy(self, mount: Mounted, daemon: Daemon) -> None:
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo copied; exec sleep infinity"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as copy:
+            assert copy.stdout is not None and copy.stdout.readline() == b"copied\n"
+            daemon.server.stop()
+            assert mount.process.wait(DEADLINE) == 0
+            wait_until(lambda: daemon.ends == [True], "the end")
+            copy.kill()
 
     def test_stop_while_the_mount_is_in_use(self, mount: Mounted, daemon: Daemon) -> None:
         (mount.point / "f").write_text("x")
