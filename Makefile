@@ -9,7 +9,7 @@ SUPPORTED := python3.10 python3.11 python3.12 python3.13 python3.14
 SEEDS  := 100
 FROM   := 0
 # Debian and Ubuntu packages: what BaseFS itself needs, and what its tests and measurements need as well.
-PACKAGES := fuse3 libfuse3-3 serf python3-venv python3-pip
+PACKAGES := fuse3 serf python3-venv python3-pip
 TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc libc6-dev python3-dev \
   libnetfilter-queue-dev stress-ng inotify-tools entr strace systemd mandoc man-db zsh fish procps openssl \
   openssh-client bindfs

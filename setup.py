@@ -37,7 +37,6 @@ setup(
         "click>=8.1",
         "cryptography>=41",
         "dnspython>=2.3",
-        "mfusepy>=3.0,<4",
         "msgpack>=1.0",
         "prometheus-client>=0.19",
         "psutil>=5.9",

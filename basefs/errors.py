@@ -39,7 +39,7 @@
         |-- AlreadyRunning
         `-- MountFailed
 
-The errno of each class is in `basefs/fs/fuse/errno.py`, the exit code in `basefs/management/errors.py`; a test walks
+The exit code of each class is in `basefs/management/errors.py`; a test walks
 this tree and requires one of each.  Messages are one line: what happened, why, what to do.
 """
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the Debian package of this machine's Debian release and architecture.
 #   deb.sh VERSION DIRECTORY     makes DIRECTORY/basefs_VERSION_ARCH.deb, and .cdx.json, the list of what it bundles
-# What BaseFS needs of Python is inside, in a virtual environment of its own: libfuse's binding and bsdiff are not in Debian,
+# What BaseFS needs of Python is inside, in a virtual environment of its own: bsdiff and others are not in Debian,
 # and what is there may be too old.  requirements.txt has the versions and hashes.  Serf, FUSE and Python itself come from Debian.
 set -eu
 version=$1 target=$2
@@ -75,7 +75,7 @@ Version: $version
 Architecture: $arch
 Maintainer: BaseFS <basefs@localhost>
 Installed-Size: $size
-Depends: python3 (>= 3.$minor), python3 (<< 3.$((minor + 1))), serf, fuse3, libfuse3-3, passwd
+Depends: python3 (>= 3.$minor), python3 (<< 3.$((minor + 1))), serf, fuse3, passwd
 Section: admin
 Priority: optional
 Description: configuration filesystem for clusters without a server

@@ -19,15 +19,12 @@ from eval.tables import Row
 RATE = 200
 #: Functions that a table names.
 TOP = 15
-#: Innermost functions of threads that wait for work.  The one of mfusepy also is libfuse at work: copying requests and
-#: answers from and to the kernel.
+#: Innermost functions of threads that wait for work.
 _WAITING = frozenset(
     {
         "threading:Condition.wait",
         "selectors:EpollSelector.select",
         "thread:_worker",
-        "fs/kernel:Kernel._main",
-        "mfusepy:FUSE.__init__",
     }
 )
 #: What of BaseFS begins a thread or a command, and so is below everything.

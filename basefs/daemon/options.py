@@ -23,7 +23,7 @@ class DaemonOptions:
         interface: network interface whose address is used instead of `bind`'s.
         join: nodes to join, besides those that `/.cluster` and earlier runs name.
         node_name: unique in the cluster.
-        fuse_options: options for libfuse.
+        fuse_options: options for fusermount3.
         uid, gid: owner of what has none.
         keep_owners: whether chown is kept.
         single: neither gossip nor sync.

@@ -28,6 +28,7 @@ from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
 from basefs.log.interface import Digest
+from basefs.log.keys import fingerprint_of
 from basefs.log.missing import BlockStore
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
 #: The same of entries `e` that are joined with something else.
 _JOINED_COLUMNS = ", ".join(f"e.{column}" for column in ENTRY_COLUMNS.split(", "))
+#: The fingerprint in an encoded entry, before the signature.
+_SIGNER = "substr(data, -92, 28)"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
 #: Actions of which more follows than the place of the entry.
@@ -185,10 +188,28 @@ class Store:
         """The entries that came after the one with this number."""
         return {EntryHash(hash) for (hash,) in self._db.execute("SELECT hash FROM entries WHERE seq > ?", (sequence,))}
 
-    def arrived(self, sequence: int) -> list[tuple[int, bool]]:
-        """The paths with state or key entries behind a number, by id, and whether one of them is about keys."""
-        query = "SELECT path, max(kind = 2) FROM entries WHERE seq > ? AND kind < 3 GROUP BY path"
-        return [(path, bool(is_key)) for path, is_key in self._db.execute(query, (sequence,))]
+    def arrived(self, sequence: int) -> dict[int, bool]:
+        """The paths, by id, with state or key entries behind a number; and whether what is below may differ for these.
+
+        A key that was granted or revoked changes what others see below only where it has signed something.
+        """
+        query = "SELECT DISTINCT path FROM entries WHERE seq > ? AND kind < 3"
+        found = {path: False for (path,) in self._db.execute(query, (sequence,))}
+        keys = [placed for placed in self.keys_behind(sequence) if placed.entry.action is not Action.ADMIT]
+        if keys and self._have_signed([placed.entry for placed in keys]):
+            found.update((placed.path_id, True) for placed in keys)
+        return found
+
+    def _have_signed(self, entries: Sequence[Entry]) -> bool:
+        """Whether a key that grants and revokes name, or one that owes its grant to it, has signed a state entry."""
+        if any(entry.extensions.recovery is not None for entry in entries):
+            return True
+        named = {entry.content if entry.action is Action.REVOKE else fingerprint_of(entry.content) for entry in entries}
+        for placed in self.keys_behind(0):
+            if placed.entry.fingerprint in named and placed.entry.action is Action.GRANT:
+                named.add(fingerprint_of(placed.entry.content))
+        query = f"SELECT 1 FROM entries WHERE kind < 2 AND {_SIGNER} IN ({','.join('?' * len(named))}) LIMIT 1"
+        return self._db.execute(query, [*named]).fetchone() is not None
 
     def entry_count(self) -> int:
         """Number of entries."""

@@ -299,14 +299,14 @@ class Replica:
     ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
-        if isinstance(made, Draft):
+        if isinstance(made, Draft) and rows is None:
             return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         whole = Draft()
         shown = 0
         try:
             with self._store.transaction():
-                for draft in made:
+                for draft in [made] if isinstance(made, Draft) else made:
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
                     whole.blocks += draft.blocks
@@ -781,6 +781,10 @@ class Replica:
         """The paths of those of these entries beside which there is another one; takes no lock."""
         return self._snapshots.competing(entries)
 
+    def paths_of(self, entries: Iterable[EntryHash]) -> list[Path]:
+        """The paths of those of these entries that are here, each once; takes no lock."""
+        return self._snapshots.paths_of(entries)
+
     def content_at(self, entry: EntryHash) -> bytes:
         """What the content of a path was at an entry, empty where it was no file.
 
@@ -864,19 +868,19 @@ class Replica:
     def arrived(self, behind: int, completed: Collection[EntryHash]) -> dict[Path, bool]:
         """The paths that the view may show otherwise because of the entries behind a number and of completed writes.
 
-        `True`: also all below it, because keys were granted or revoked there.  What a directory's kind says of the
-        paths below is left to the caller, as is what a path says of the directories above.
+        `True`: also all below it, because keys were granted or revoked there that have signed something.  What a
+        directory's kind says of the paths below is left to the caller, as is what a path says of the directories above.
         """
         with self._lock:
             store = self._store
-            found: dict[int, bool] = {}
-            for path_id, is_key in store.arrived(behind):
-                found[path_id] = found.get(path_id, False) or is_key
+            found = store.arrived(behind)
             todo = [write.path_id for hash in completed if (write := store.get(hash)) is not None]
+            looked = set[int]()
             while todo:
                 path_id = todo.pop()
-                if path_id not in found:
-                    found[path_id] = False
+                if path_id not in looked:
+                    looked.add(path_id)
+                    found.setdefault(path_id, False)
                     # A link shows the content that it names once that is complete.
                     todo += [link.path_id for link in store.links_to(path_id)]
             return {store.paths.path_of(path_id): deep for path_id, deep in found.items()}

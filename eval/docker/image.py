@@ -13,7 +13,7 @@ from docker.errors import APIError, BuildError, ImageNotFound
 NAME = "basefs-eval"
 _CONTEXT = Path(__file__).parent
 #: The same packages as in the Dockerfile.
-_PACKAGES = ("python3", "serf", "fuse3", "libfuse3-3", "iproute2", "iptables", "ca-certificates")
+_PACKAGES = ("python3", "serf", "fuse3", "iproute2", "iptables", "ca-certificates")
 
 
 def ensure_image(client: docker.DockerClient) -> str:

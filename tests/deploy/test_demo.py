@@ -22,4 +22,4 @@ def test_it_installs_no_programs_of_the_tests() -> None:
     recipe = rule.partition("\n\n")[0]
     assert "$(PACKAGES)" in recipe and "TEST_PACKAGES" not in recipe
     line = makefile.partition("\nPACKAGES :=")[2].partition("\n")[0]
-    assert line.split() == ["fuse3", "libfuse3-3", "serf", "python3-venv", "python3-pip"]
+    assert line.split() == ["fuse3", "serf", "python3-venv", "python3-pip"]

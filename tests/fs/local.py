@@ -61,10 +61,10 @@ class Local:
         """A new filesystem in a directory that is made, without `/.cluster`."""
         directory.mkdir()
         named = [(b"key %d" % number, key) for number, key in enumerate(keys)]
-        local = cls(bootstrap(directory, named, []), owners=owners)
+        bootstrap(directory, named, []).close()
+        local = cls(Replica(directory, [keys[0]]), owners=owners)
         local.remove("/.cluster")
         local.publish()
-        local.replica.keys = [keys[0]]
         return local
 
     def join(self, directory: pathlib.Path, key: SigningKey, *, machine: Machine = THIS_MACHINE) -> Local:

@@ -137,11 +137,12 @@ class Programs:
 
     def _remove(self) -> None:
         if (path := self._file(there=True)) is not None:
-            began, sync = time.time(), self._decide()
+            began = time.time()
             self._place(path).unlink()
-            if sync:
+            if self._decide():
+                # That promises nothing: what is missing after a cut comes back from the log.
                 self._sync(os.path.dirname(path))
-            self._tell(path, began, is_promised=sync)
+            self._tell(path, began)
 
     def _make_directory(self) -> None:
         if missing := [path for path in DIRECTORIES if not self._place(path).exists()]:

@@ -83,16 +83,10 @@ def test_an_unknown_even_extension_says_what_to_upgrade(replicas, extensions: Ex
     assert "upgrade the package basefs on this node" in result.rejected[0]
 
 
-@pytest.mark.parametrize(
-    ("action", "content"),
-    [(Action.XATTR, b"\x01a\x00\x05value"), (Action.ADMIT, STRANGER.public), (Action.NODE, b"\x01")],
-)
-def test_what_no_mount_shows_is_stored_and_synced(replicas, action: Action, content: bytes) -> None:
+def test_an_admit_is_stored_and_synced_and_shows_nothing(replicas) -> None:
     one, two = replicas
     before = tree_of(one)
-    behind = {Action.XATTR: one.attributes(path("/f")).entry}.get(action, EntryHash(one.identity))
-    name = b"f" if action is Action.XATTR else b"name"
-    entry = ROOT_KEY.sign(behind, 1, action, name, content)
+    entry = ROOT_KEY.sign(EntryHash(one.identity), 1, Action.ADMIT, b"name", STRANGER.public)
     assert not one.apply([entry], []).rejected
     carry(one, two)
     assert two.entry(entry.hash) == entry.encode()
@@ -101,4 +95,4 @@ def test_what_no_mount_shows_is_stored_and_synced(replicas, action: Action, cont
     assert shown.keys() == before.keys()
     assert [shown[names].content for names in shown] == [before[names].content for names in before]
     # An admit gives a name to its key, which reads and does not write.
-    assert two.key_names().get(STRANGER.fingerprint) == ("name" if action is Action.ADMIT else None)
+    assert two.key_names().get(STRANGER.fingerprint) == "name"

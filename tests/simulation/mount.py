@@ -163,6 +163,8 @@ class Mount:
         self._number = 0
         self._marked: dict[bytes, int] = {}
         self._untold: dict[bytes, Changed] = {}
+        #: The inodes of directories that are in the log.
+        self._published: set[int] = set()
         #: Real nanoseconds: younger times of files are the kernel's.
         self._began = time.time_ns() - 10**9
 
@@ -285,11 +287,20 @@ class Mount:
                 yield from self.walk(path)
 
     def keep_time(self) -> None:
-        """Give what the kernel has just changed the time of the loop, so that a run is the same each time."""
+        """Give what the kernel has just changed the time of the loop, so that a run is the same each time.
+
+        A directory that was published keeps its time: no entry tells of that, unless a program has set it.
+        """
         now = _BIRTH + int((self._loop.time() - BEGINNING) * 10**9)
         for path, found in [((), os.stat(self.tree)), *self.walk()]:
-            if self._began <= found.st_mtime_ns <= time.time_ns():
+            if found.st_ino not in self._published and self._began <= found.st_mtime_ns <= time.time_ns():
                 os.utime(self.place(path), ns=(now, now), follow_symlinks=False)
+
+    def note_published(self, replica: Replica) -> None:
+        """Remember which directories are in the log."""
+        live = {path for path, kind in replica.live_paths() if kind is Kind.DIRECTORY}
+        self._published.add(os.stat(self.tree).st_ino)
+        self._published.update(found.st_ino for path, found in self.walk() if path in live)
 
     def shown(self) -> dict[Names, tuple[Kind, int, bytes]]:
         """What programs find at each path but those that never leave the machine: kind, bits, content or target."""
@@ -345,13 +356,16 @@ class Worktree:
         self, replica: Replica, process: Process, loop: Loop, mount: Mount, boundaries: Boundaries, boot: str
     ) -> None:
         """`boot`: which of the machine's starts this is.  Raises `Killed`."""
-        self._process, self._loop, self._mount, self._boundaries = process, loop, mount, boundaries
+        self._replica, self._process, self._loop, self._mount = replica, process, loop, mount
+        self._boundaries = boundaries
         self._woken = asyncio.Event()
         self._is_closed = False
         self._tasks: list[asyncio.Task[None]] = []
         machine = Machine(loop.time, self._later, lambda: False, boot=lambda: boot.encode())
         owners = Owners(os.getuid(), os.getgid(), keep=False)
-        self.filesystem = boundaries.run(lambda: Filesystem(replica, owners, config.QUIET_SECONDS, machine=machine))
+        self.filesystem = boundaries.run(
+            lambda: Filesystem(replica, owners, config.QUIET_SECONDS, machine=machine, mounted=True)
+        )
         try:
             boundaries.run(self._begin)
         except Killed:
@@ -383,7 +397,9 @@ class Worktree:
         if not self._is_closed:
             self._mount.keep_time()
             try:
-                return self._boundaries.run(self.filesystem.attempt)
+                left = self._boundaries.run(self.filesystem.attempt)
+                self._mount.note_published(self._replica)
+                return left
             except Killed:
                 self._is_closed = True
                 self._die()

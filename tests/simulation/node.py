@@ -257,6 +257,7 @@ class Node:
                 replica.close()
                 await self._start(hosts, rng)
                 return
+            self._boundaries.disarm()
         if not self._number:
             self._sync_to_disk(process, replica)
         # Seen before anything is committed.

@@ -19,8 +19,6 @@ from basefs.fs.disk import Disk
 from basefs.fs.jobs import Job, Result
 from basefs.fs.server.device import (
     Device,
-    check_mountpoint,
-    check_options,
     forbid_following,
     forbid_writing,
     mount,
@@ -42,13 +40,11 @@ class Server:
     """One mount, and the orders of a daemon about it."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        """Mount.  Raises `MountFailed`, `UsageError` or `OSError`."""
+        """Mount.  Raises `MountFailed`, `OSError`."""
         options = [option for option in arguments.options.split(",") if option]
         read_only = arguments.read_only or "ro" in options
         options = [option for option in options if option not in ("ro", "rw")]
         self._mountpoint: Path = arguments.mountpoint
-        check_options(options)
-        check_mountpoint(self._mountpoint)
         self._over = threading.Event()
         self._rights = Rights()
         self._link = DaemonLink(arguments.socket, self)

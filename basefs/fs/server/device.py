@@ -21,7 +21,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from basefs.errors import MountFailed, UsageError
+from basefs.errors import MountFailed
 
 log = logging.getLogger(__name__)
 
@@ -232,19 +232,6 @@ def mount(mountpoint: Path, name: str, options: Sequence[str]) -> Device:
     return Device(descriptors[0])
 
 
-def check_options(options: Sequence[str]) -> None:
-    """Raise `UsageError` for options that decide how every mount works, or that this machine does not have."""
-    for option in options:
-        if option.partition("=")[0] in ("fsname", "subtype", "default_permissions", "allow_root", "auto_unmount"):
-            raise UsageError(f"the mount option {option} is BaseFS's own: leave it out")
-        if option == "nosymfollow":
-            if os.geteuid() != 0:
-                raise UsageError("only root can mount with nosymfollow: leave it out, or mount as root")
-            # Of a path that never exists, so that nothing but the flag is tried.
-            if _set_flags(_AT_FDCWD, b"", 0, _NOSYMFOLLOW) != errno.ENOENT:
-                raise UsageError("this kernel has no nosymfollow for FUSE, which Linux 5.14 brought: leave it out")
-
-
 def forbid_following(mountpoint: Path) -> None:
     """Keep the kernel from following symbolic links on a mount.  Raises `MountFailed`."""
     number = _set_flags(_AT_FDCWD, os.fsencode(mountpoint), 0, _NOSYMFOLLOW)
@@ -286,22 +273,6 @@ def why_no_mount(device: Path = Path("/dev/fuse")) -> str:
     except OSError as error:
         return f"cannot open {device} ({error.strerror}): load the module 'fuse'; in a container, allow this device"
     return ""
-
-
-def check_mountpoint(path: Path) -> None:
-    """Raise `MountFailed` where nothing can be mounted, and say why."""
-    if not Path("/dev/fuse").exists():
-        raise MountFailed("there is no /dev/fuse: load the module with 'modprobe fuse'")
-    try:
-        if not path.is_dir():
-            remedy = "choose another path" if path.exists() else f"make it with 'mkdir {path}'"
-            raise MountFailed(f"{path} is not a directory: {remedy}")
-    except OSError as error:
-        raise MountFailed(
-            f"{path} cannot be used: {error.strerror}; 'basefs unmount {path}' clears a dead mount"
-        ) from None
-    if os.path.ismount(path):
-        raise MountFailed(f"something is mounted on {path} already: unmount it, or choose another directory")
 
 
 def unmount(mountpoint: Path, *, lazy: bool) -> None:

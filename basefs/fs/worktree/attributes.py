@@ -10,7 +10,7 @@ PREFIX = b"user.basefs."
 
 
 def attribute(replica: Replica, path: bytes, name: bytes, *, dirty: bool) -> bytes | None:
-    """The value of a virtual attribute; `None` for one that nothing has.  `dirty`: whether the path was changed here."""
+    """The value of a virtual attribute; `None` for one that nothing has.  `dirty`: whether the path has changed."""
     where, short = to_path(path), name.removeprefix(PREFIX)
     outcome = replica.outcomes([where])[where]
     if short == b"state":

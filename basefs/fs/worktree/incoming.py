@@ -1,4 +1,4 @@
-"""What is prepared in HOME/NAME/incoming: files complete with content and attributes, which enter the tree by rename."""
+"""What is prepared in HOME/NAME/incoming: whole files with their attributes, which enter the tree by rename."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Incoming:
             os.unlink(left, dir_fd=disk.incoming)
 
     def make(self, state: State, attributes: Attributes) -> tuple[bytes, bytes]:
-        """Make what is no directory; returns its name here, and the digest of a file.  Raises `OSError`, `StoreError`."""
+        """Make what is no directory; returns its name here, and the digest of a file.
+
+        Raises `OSError`, `StoreError`.
+        """
         name, digest = b"%d" % next(self._numbers), b""
         if state.kind is Kind.FILE:
             assert state.content is not None

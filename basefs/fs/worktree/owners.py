@@ -7,6 +7,7 @@ import os
 import pwd
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from basefs.view.states import Owner
 
@@ -20,23 +21,8 @@ _MAX_NAME = 255
 _FILES = ("/etc/passwd", "/etc/group")
 
 
-def _user_id(name: bytes) -> int:
-    return pwd.getpwnam(os.fsdecode(name)).pw_uid
-
-
-def _group_id(name: bytes) -> int:
-    return grp.getgrnam(os.fsdecode(name)).gr_gid
-
-
-def _user_name(uid: int) -> bytes:
-    return os.fsencode(pwd.getpwuid(uid).pw_name)
-
-
-def _group_name(gid: int) -> bytes:
-    return os.fsencode(grp.getgrgid(gid).gr_name)
-
-
-def _changed_at() -> tuple[tuple[int, int] | None, ...]:
+def _version() -> object:
+    """Another value after each change of the files; name services have none."""
     found: list[tuple[int, int] | None] = []
     for file in _FILES:
         try:
@@ -44,7 +30,26 @@ def _changed_at() -> tuple[tuple[int, int] | None, ...]:
             found.append((status.st_ino, status.st_mtime_ns))
         except OSError:
             found.append(None)
-    return tuple(found)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The users and groups of a machine.  Each call raises `KeyError` for what it does not know.
+
+    Attributes:
+        version: another value where all answers may have changed.
+    """
+
+    user_id: Callable[[bytes], int] = lambda name: pwd.getpwnam(os.fsdecode(name)).pw_uid
+    group_id: Callable[[bytes], int] = lambda name: grp.getgrnam(os.fsdecode(name)).gr_gid
+    user_name: Callable[[int], bytes] = lambda uid: os.fsencode(pwd.getpwuid(uid).pw_name)
+    group_name: Callable[[int], bytes] = lambda gid: os.fsencode(grp.getgrgid(gid).gr_name)
+    version: Callable[[], object] = _version
+
+
+#: Those of the machine that this process runs on.
+THESE_NAMES = Names()
 
 
 class Owners:
@@ -57,19 +62,23 @@ class Owners:
         keeps: whether owners are stored and shown.
     """
 
-    def __init__(self, uid: int, gid: int, *, keep: bool) -> None:
+    def __init__(self, uid: int, gid: int, *, keep: bool, names: Names = THESE_NAMES) -> None:
         """`uid` and `gid` own whatever has no owner of its own."""
         self.uid = uid
         self.gid = gid
         self.keeps = keep
         self._answers: dict[tuple[Callable[..., int | bytes], int | bytes], tuple[float, int | bytes | None]] = {}
-        self._files = _changed_at()
+        self._names = names
+        self._version = names.version()
 
     def ids(self, owner: Owner | None) -> tuple[int, int]:
         """User and group id of a path; `STRANGER` for a name that is unknown here."""
         if owner is None or not self.keeps:
             return self.uid, self.gid
-        return self._id(_user_id, owner.user, owner.uid), self._id(_group_id, owner.group, owner.gid)
+        return (
+            self._id(self._names.user_id, owner.user, owner.uid),
+            self._id(self._names.group_id, owner.group, owner.gid),
+        )
 
     def _id(self, ask: Callable[[bytes], int], name: bytes, number: int) -> int:
         if not name:
@@ -81,14 +90,14 @@ class Owners:
         """The owner to record for what has these ids; `None` for the mounting user, or if owners are not kept."""
         if not self.keeps or (uid, gid) == (self.uid, self.gid):
             return None
-        user, group = self._ask(_user_name, uid), self._ask(_group_name, gid)
+        user, group = self._ask(self._names.user_name, uid), self._ask(self._names.group_name, gid)
         return Owner(user if isinstance(user, bytes) else b"", group if isinstance(group, bytes) else b"", uid, gid)
 
     def have_changed(self) -> bool:
         """Whether names may mean other ids than when this was last called."""
-        files = _changed_at()
-        if files != self._files:
-            self._files = files
+        version = self._names.version()
+        if version != self._version:
+            self._version = version
             self._answers.clear()
             return True
         known = False

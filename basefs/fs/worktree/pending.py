@@ -69,7 +69,7 @@ class Pending:
             self._postponed.add(path)
 
     def retry(self, paths: Iterable[bytes] | None = None) -> None:
-        """Something has changed at paths, `None`: anywhere, so what was postponed at, above or below may be possible."""
+        """Something has changed at paths, or (`None`) anywhere: try what was postponed at, above and below them."""
         with self._lock:
             if not self._postponed:
                 return

@@ -14,10 +14,8 @@ from functools import lru_cache
 from basefs.path import Path
 
 #: vim's test whether it may write, its swap files, backups, GLib's temporary files, lock and autosave files of Emacs,
-#: the temporary files and backups of JetBrains, and what libfuse calls an open file that was removed.
-_SCRATCH = re.compile(
-    rb"4913|.*\.sw[a-px]|.*~|\.goutputstream-.*|\.#.*|#.*#|.*___jb_(?:tmp|old)___|\.fuse_hidden.*", re.DOTALL
-)
+#: and the temporary files and backups of JetBrains.
+_SCRATCH = re.compile(rb"4913|.*\.sw[a-px]|.*~|\.goutputstream-.*|\.#.*|#.*#|.*___jb_(?:tmp|old)___", re.DOTALL)
 #: rsync's, sed's, dpkg's, ansible's and mkstemp's temporary files, and what people and scripts call theirs.
 _TEMPORARY = re.compile(
     rb"\..+\.[A-Za-z0-9]{6}|sed[A-Za-z0-9]{6}|\.ansible_tmp.*|tmp[a-z0-9_]{8}"

@@ -28,8 +28,6 @@ from basefs.management.doctor.finding import Diagnosis, note, problem
 from basefs.management.output import size
 
 DEVICE = Path("/dev/fuse")
-#: The library that the binding loads, see `basefs/fs/fuse/binding.py`.
-_LIBRARY = "fuse3"
 #: What to do where OpenSSL refuses Ed25519.
 POLICY = (
     "allow Ed25519 in the crypto policy of this machine; these commands show it: "
@@ -38,8 +36,8 @@ POLICY = (
 
 
 def examine_fuse() -> list[Diagnosis]:
-    """Device, library, and the helper that mounts for those who are not root."""
-    return [*_device(), *_library(), *_helper()]
+    """The device, and the helper that mounts."""
+    return [*_device(), *_helper()]
 
 
 def _device() -> list[Diagnosis]:
@@ -56,23 +54,10 @@ def _device() -> list[Diagnosis]:
     return []
 
 
-def _library() -> list[Diagnosis]:
-    remedy = "apt-get install fuse3, or this system's package of libfuse 3"
-    path = ctypes.util.find_library(_LIBRARY)
-    if path is None:
-        return [problem("fuse", "libfuse 3 is not installed", remedy)]
-    try:
-        ctypes.CDLL(path)
-    except OSError as error:
-        return [problem("fuse", f"libfuse 3 cannot be loaded: {error}", remedy)]
-    return []
-
-
 def _helper() -> list[Diagnosis]:
-    if os.geteuid() == 0 or shutil.which("fusermount3"):
+    if shutil.which("fusermount3"):
         return []
-    what = "fusermount3 is missing: without it, only root can mount"
-    return [problem("fuse", what, "apt-get install fuse3, or mount as root")]
+    return [problem("fuse", "fusermount3 is missing: without it, nothing can be mounted", "apt-get install fuse3")]
 
 
 _SERF_REMEDY = "basefs installserf, or 'apt-get install serf'; a single node runs without: basefs mount -s NAME DIR"

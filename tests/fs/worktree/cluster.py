@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from basefs.fs.channel import Flags
@@ -18,6 +18,52 @@ from tests.fs.local import Local, exchange
 from tests.support.helpers import ALICE, BOB, ROOT_KEY
 
 KEYS = (ROOT_KEY, ALICE, BOB)
+
+
+def _symlink(local: Local, one: str, other: str) -> None:
+    # To nothing: an application that follows it must not leave the tree.
+    local.symlink(f"nowhere{other.replace('/', '-')}/x", one)
+
+
+def _chmod(local: Local, one: str, other: str) -> None:
+    if not local.at(one).is_symlink():
+        local.chmod(one, stat.S_IMODE(local.at(one).lstat().st_mode) ^ 0o044)
+
+
+def _touch(local: Local, one: str, other: str) -> None:
+    if not local.at(one).is_symlink():
+        local.touch(one, 1_700_000_000_000_000_000 + len(other))
+
+
+def _fifo(local: Local, one: str, other: str) -> None:
+    os.mkfifo(local.at(one))
+    local.tell(one)
+
+
+def _make_again(local: Local, one: str, other: str) -> None:
+    local.remove(one)
+    local.mkdir(one)
+
+
+def _scratch(local: Local, one: str, other: str) -> None:
+    local.at(f"{one}/.x.swp").write_bytes(b"swap")
+    local.tell(f"{one}/.x.swp", flags=Flags.CLOSED)
+
+
+_ACTIONS: dict[str, Callable[[Local, str, str], None]] = {
+    "remove": lambda local, one, other: local.remove(one),
+    "mkdir": lambda local, one, other: local.mkdir(one),
+    "rename": lambda local, one, other: local.rename(one, other),
+    "link": lambda local, one, other: local.link(one, other),
+    "symlink": _symlink,
+    "chmod": _chmod,
+    "touch": _touch,
+    "fifo": _fifo,
+    "make again": _make_again,
+    "scratch": _scratch,
+}
+#: What applications do.
+ACTIONS = ["save", "replace", *_ACTIONS]
 
 
 class Killed(BaseException):
@@ -75,42 +121,15 @@ class Cluster:
             self.ended.update(replica.content_at(Entry.decode(entry).hash) for entry in replica.walk(path))
 
     def _act(self, local: Local, what: str, one: str, other: str) -> None:
-        if what == "save" and not local.at(one).is_fifo():
+        if what in ("save", "replace") and not local.at(one).is_fifo():
             content = b"content %d" % len(self.saved)
-            local.save(one, content)
+            where = one if what == "save" else f"{one}.new"
+            local.save(where, content)
             self.saved.add(content)
-        elif what == "replace":
-            content = b"content %d" % len(self.saved)
-            local.save(f"{one}.new", content)
-            self.saved.add(content)
-            local.rename(f"{one}.new", one)
-        elif what == "remove":
-            local.remove(one)
-        elif what == "mkdir":
-            local.mkdir(one)
-        elif what == "rename":
-            local.rename(one, other)
-        elif what == "link":
-            local.link(one, other)
-        elif what == "symlink":
-            # To nothing: an application that follows it must not leave the tree.
-            local.symlink(f"nowhere{other.replace('/', '-')}/x", one)
-        elif what == "chmod":
-            bits = stat.S_IMODE(local.at(one).lstat().st_mode) ^ 0o044
-            if not local.at(one).is_symlink():
-                local.chmod(one, bits)
-        elif what == "touch":
-            if not local.at(one).is_symlink():
-                local.touch(one, 1_700_000_000_000_000_000 + len(self.saved))
-        elif what == "fifo":
-            os.mkfifo(local.at(one))
-            local.tell(one)
-        elif what == "remade":
-            local.remove(one)
-            local.mkdir(one)
-        elif what == "scratch":
-            local.at(f"{one}/.x.swp").write_bytes(b"swap")
-            local.tell(f"{one}/.x.swp", flags=Flags.CLOSED)
+            if what == "replace":
+                local.rename(where, one)
+        elif what in _ACTIONS:
+            _ACTIONS[what](local, one, other)
 
     # -- what nodes do ------------------------------------------------------------------------------------------------
 

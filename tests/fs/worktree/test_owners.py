@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from basefs.fs.worktree.owners import STRANGER, Owners
+from basefs.fs.worktree.owners import STRANGER, THESE_NAMES, Owners
 from basefs.log.entries import Action
 from basefs.view.states import MAX_ID, Owner
 from tests.fs.local import Local, exchange
 from tests.support.helpers import BOB, ROOT_KEY, path
+from tests.support.mounts import wait_until
 
 #: Ids that no system gives to anybody.
 UNKNOWN, OTHER = 1_143_201_107, 3_221_225_472
@@ -120,3 +122,17 @@ class TestOnTheDisk:
         exchange(one, other)
         other.fs.settle()
         assert self.owner(other, "/mine") == (UNKNOWN, OTHER)
+
+    def test_a_user_who_is_made_later_gets_what_is_theirs(self, scratch: Path) -> None:
+        users: dict[bytes, int] = {}
+        names = replace(THESE_NAMES, user_id=users.__getitem__, group_id=users.__getitem__, version=lambda: dict(users))
+        local = Local.bootstrap(scratch / "log", owners=Owners(0, 0, keep=True, names=names))
+        local.save("/f", b"x")
+        local.publish()
+        local.replica.commit(lambda author: author.set_attributes(path("/f"), owner=NOBODY_HERE))
+        local.fs.start()
+        wait_until(lambda: self.owner(local, "/f") == (STRANGER, STRANGER), "the unknown owner")
+        users |= {b"no-such-user": 4343, b"no-such-group": 4344}
+        wait_until(lambda: self.owner(local, "/f") == (4343, 4344), "the user that was made")
+        assert local.replica.attributes(path("/f")).owner == NOBODY_HERE
+        local.close()

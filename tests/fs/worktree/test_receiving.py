@@ -333,3 +333,19 @@ def test_what_could_not_be_brought_comes_once_it_can(pair: Pair) -> None:
     other.fs.settle()
     assert other.at("/s").is_fifo()
     other.remove("/s")
+
+
+def test_what_a_key_has_written_comes_and_goes_with_its_grant(pair: Pair) -> None:
+    one, other = pair
+    one.mkdir("/d")
+    sync(one, other)
+    other.save("/d/f", b"other's")
+    other.save("/g", b"other's")
+    sync(one, other)
+    assert one.load("/d/f") == one.load("/g") == b"other's"
+    one.replica.commit(lambda author: author.revoke((), b"bob", BOB.fingerprint, discard=True))
+    sync(one, other)
+    assert one.disk().keys() == {path("/d")} == other.disk().keys()
+    one.replica.commit(lambda author: author.grant((), b"bob", BOB.public))
+    sync(one, other)
+    assert one.load("/d/f") == other.load("/g") == b"other's"
