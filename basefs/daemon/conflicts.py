@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
 
 from basefs.daemon.api.history import HistoryServices
 from basefs.daemon.api.messages import LostRevision
@@ -20,8 +20,16 @@ from basefs.view.history import Survey
 log = logging.getLogger(__name__)
 
 
+#: Share of the time that surveys after grants and revokes may take: a key holder can sign any number of them.
+_SHARE = 0.1
+
+
 class ConflictWatch:
-    """Examines what commits have touched, in a thread of its own.  Conflicts that are there at first are known."""
+    """Examines what commits have touched, in a thread of its own.  Conflicts that are there at first are known.
+
+    A grant or revoke may change who wins at its path, below it, and at the directories above, which count by what is in
+    them.  All that have come since the last survey share the next one.
+    """
 
     def __init__(self, replica: Replica, report: Callable[[LostRevision], None]) -> None:
         """`report` is called with each conflict that begins, in that thread."""
@@ -30,37 +38,82 @@ class ConflictWatch:
         self._history = HistoryServices(replica)
         #: Path -> the first entries of the branches that have lost there and are not settled.
         self._known: dict[Path, set[EntryHash]] = {}
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="conflicts")
-        self._submit(self._begin)
+        #: Guards what follows.
+        self._changed = threading.Condition()
+        self._touched: dict[EntryHash, None] = {}
+        self._rights: dict[EntryHash, None] = {}
+        self._is_idle = self._is_stopped = False
+        #: When the next survey may begin, monotonic seconds.
+        self._due = 0.0
+        self._thread = threading.Thread(target=self._run, name="conflicts", daemon=True)
         replica.subscribe(self._applied)
+        self._thread.start()
 
     def wait(self) -> None:
         """Return when all that was committed until now is examined, or was there at first."""
-        self._worker.submit(lambda: None).result()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_idle and not self._touched and not self._rights)
 
     def stop(self) -> None:
         """End the thread; what it has not examined is dropped."""
-        self._worker.shutdown(cancel_futures=True)
-
-    def _submit(self, work: Callable[[], None]) -> None:
-        # It is shut down when the daemon ends.
-        with contextlib.suppress(RuntimeError):
-            self._worker.submit(_guarded, work)
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        self._thread.join()
 
     def _applied(self, applied: Applied) -> None:
-        touched = [*(entry.hash for entry in applied.entries), *applied.completed]
-        if any(entry.action in (Action.GRANT, Action.REVOKE) for entry in applied.entries):
-            # Who wins may change everywhere below.
-            self._submit(lambda: self._examine(self._replica.forked_paths()))
-        elif touched:
-            self._submit(lambda: self._examine(self._replica.competing_paths(touched)))
+        with self._changed:
+            for entry in applied.entries:
+                is_right = entry.action in (Action.GRANT, Action.REVOKE)
+                (self._rights if is_right else self._touched)[entry.hash] = None
+            self._touched.update(dict.fromkeys(applied.completed))
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        _guarded(self._begin)
+        while (work := self._next()) is not None:
+            touched, rights = work
+            _guarded(lambda touched=touched: self._examine(self._replica.competing_paths(touched)))  # type: ignore[misc]
+            if rights:
+                began = time.monotonic()
+                _guarded(lambda rights=rights: self._survey(self._replica.paths_of(rights)))  # type: ignore[misc]
+                self._due = time.monotonic() + (time.monotonic() - began) * (1 / _SHARE - 1)
+
+    def _next(self) -> tuple[Collection[EntryHash], Collection[EntryHash]] | None:
+        """What is to be examined, and the grants and revokes after which to look around; `None` at the end."""
+        with self._changed:
+            while not self._is_stopped:
+                left = self._due - time.monotonic()
+                touched, rights = self._touched, self._rights if left <= 0 else {}
+                if touched or rights:
+                    self._touched = {}
+                    if rights:
+                        self._rights = {}
+                    self._is_idle = False
+                    return touched, rights
+                self._is_idle = True
+                self._changed.notify_all()
+                self._changed.wait(max(left, 0.0) if self._rights else None)
+        return None
 
     def _begin(self) -> None:
         for path in self._replica.forked_paths():
             self._take(path)
 
+    def _survey(self, places: Collection[Path]) -> None:
+        """Examine all paths at which these have a say."""
+        tops = set(places)
+        above = {top[:depth] for top in tops for depth in range(len(top))}
+        self._examine(
+            path
+            for path in self._replica.forked_paths()
+            if path in above or any(path[:depth] in tops for depth in range(len(path) + 1))
+        )
+
     def _examine(self, paths: Iterable[Path]) -> None:
         for path in paths:
+            if self._is_stopped:
+                return
             if self._take(path):
                 for conflict in self._history.conflicts_at(path):
                     _log(conflict)
@@ -81,7 +134,7 @@ def _guarded(work: Callable[[], None]) -> None:
     except BaseFSError as error:
         log.error("cannot look for conflicts: %s", error)
     except Exception:
-        # The pool keeps what a task raises to itself.
+        # The thread goes on.
         log.exception("cannot look for conflicts")
 
 

@@ -40,6 +40,7 @@ _FORKS = f"""
 """
 
 
+_PATH = "SELECT path FROM entries WHERE hash = ?"
 #: The path of an entry, if another one competes with it.
 _COMPETES = f"""
     SELECT path FROM entries AS one WHERE hash = ? AND kind != {EntryKind.KEY.value} AND EXISTS (
@@ -218,6 +219,12 @@ class SnapshotReader:
         """The paths of those of these entries that compete with another one, in their order."""
         with self._moment() as snapshot:
             rows = (snapshot.db.execute(_COMPETES, (entry,)).fetchone() for entry in entries)
+            return list(dict.fromkeys(snapshot.paths.path_of(row[0]) for row in rows if row is not None))
+
+    def paths_of(self, entries: Iterable[EntryHash]) -> list[Path]:
+        """The paths of those of these entries that are here, each once."""
+        with self._moment() as snapshot:
+            rows = (snapshot.db.execute(_PATH, (entry,)).fetchone() for entry in entries)
             return list(dict.fromkeys(snapshot.paths.path_of(row[0]) for row in rows if row is not None))
 
     # -- the interface of the sync protocol ---------------------------------------------------------------------------

@@ -299,14 +299,14 @@ class Replica:
     ) -> tuple[Applied, dict[EntryHash, Content]]:
         """Draft and apply, in one transaction; also what the writes among it hold."""
         made = make(author)
-        if isinstance(made, Draft):
+        if isinstance(made, Draft) and rows is None:
             return self._write(made), made.contents
         batch = Intake(self._store, self._orphans, self._newcomer, now=self._clock(), local=True)
         whole = Draft()
         shown = 0
         try:
             with self._store.transaction():
-                for draft in made:
+                for draft in [made] if isinstance(made, Draft) else made:
                     batch.add_own_blocks(draft.blocks)
                     batch.add_entries(draft.entries, "")
                     whole.blocks += draft.blocks
@@ -781,6 +781,10 @@ class Replica:
         """The paths of those of these entries beside which there is another one; takes no lock."""
         return self._snapshots.competing(entries)
 
+    def paths_of(self, entries: Iterable[EntryHash]) -> list[Path]:
+        """The paths of those of these entries that are here, each once; takes no lock."""
+        return self._snapshots.paths_of(entries)
+
     def content_at(self, entry: EntryHash) -> bytes:
         """What the content of a path was at an entry, empty where it was no file.
 
@@ -864,8 +868,8 @@ class Replica:
     def arrived(self, behind: int, completed: Collection[EntryHash]) -> dict[Path, bool]:
         """The paths that the view may show otherwise because of the entries behind a number and of completed writes.
 
-        `True`: also all below it, because keys were granted or revoked there that have signed something.  What a directory's kind says of the
-        paths below is left to the caller, as is what a path says of the directories above.
+        `True`: also all below it, because keys were granted or revoked there that have signed something.  What a
+        directory's kind says of the paths below is left to the caller, as is what a path says of the directories above.
         """
         with self._lock:
             store = self._store

@@ -261,7 +261,8 @@ class Survey:
     def conflicts(self) -> list[Conflict]:
         """The branches that lost at any fork of the winning one, and were neither restored nor settled since.
 
-        An acceptance of the winner settles a branch.  In a removed directory: the branches that lost to a removal.
+        An acceptance of the winner settles a branch, and one that ends with what is shown is none: two machines have
+        done the same.  In a removed directory: the branches that lost to a removal.
         """
         if self.outcome is None:
             return []
@@ -278,9 +279,21 @@ class Survey:
                 found += [
                     Conflict(loser, self.outcome.tips[0], _rule(best, loser))
                     for loser in losers
-                    if not _is_settled(loser.tip, walk, restored)
+                    if not _is_settled(loser.tip, walk, restored) and not self._is_shown(loser.state)
                 ]
         return found
+
+    def _is_shown(self, state: State) -> bool:
+        """Whether the path shows such a state, whenever and by whom it was made."""
+        assert self.outcome is not None
+        shown = self.outcome.state
+        if state._replace(mtime=0, origin=None, content=None) != shown._replace(mtime=0, origin=None, content=None):
+            return False
+        if state.content == shown.content:
+            return state.kind is not Kind.ABSENT
+        writes = {placed.entry.hash: placed.entry for placed in self.entries}
+        one, other = (None if hash is None else writes.get(hash) for hash in (state.content, shown.content))
+        return one is not None and other is not None and one.encoded == other.encoded
 
     def _forks(self, walk: Set[EntryHash]) -> Iterable[list[Branch]]:
         """The branches of each fork on the way of the path."""

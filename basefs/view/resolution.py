@@ -19,7 +19,6 @@ from basefs.log.placement import ROOT_PATH_ID, EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.view.contributors import Contributors
-from basefs.view.crowd import Crowd, Idlers
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 from basefs.view.walk import Below, Forest, Incarnation, MergedDirectory, Outcome, Walk
@@ -377,13 +376,9 @@ class Resolver:
 
     def root(self) -> Outcome:
         """The outcome of the root directory."""
-        return self.root_crowd()[0]
-
-    def root_crowd(self) -> tuple[Outcome, Crowd | Idlers | None]:
-        """`crowd` for the root directory."""
-        outcome, crowd = self.crowd(self._store.entries_at(ROOT_PATH_ID), self.root_directory())
+        outcome = self.path(self._store.entries_at(ROOT_PATH_ID), self.root_directory())
         assert outcome is not None, "the root key is always valid, so the root is always there"
-        return outcome, crowd
+        return outcome
 
     def path(self, entries: Sequence[Placed], directory: MergedDirectory) -> Outcome | None:
         """The outcome of a path.
@@ -413,17 +408,6 @@ class Resolver:
             elsewhere = walk.keys_besides(outcome.authority)
             outcome = outcome._replace(elsewhere=elsewhere) if elsewhere else outcome
         return outcome
-
-    def crowd(
-        self, entries: Sequence[Placed], directory: MergedDirectory
-    ) -> tuple[Outcome | None, Crowd | Idlers | None]:
-        """What `path` returns, and the path in the form in which it takes more entries in, if it is to be kept."""
-        forest = Forest.of(entries, directory.mkdirs)
-        if not forest.heads:
-            return None, None
-        walk = Walk(self, forest, directory)
-        outcome = self._result(walk)
-        return outcome, Crowd.of(walk) or Idlers.of(walk, outcome)
 
     def survey(self, entries: Sequence[Placed], directory: MergedDirectory) -> tuple[Outcome | None, Walk]:
         """What `path` returns, and the walk over the path."""

@@ -13,7 +13,6 @@ of its path; a grant or revoke costs the loaded paths of its subtree.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import Change, in_order, visible
 from basefs.view.contributors import Contributors
-from basefs.view.crowd import Crowd, Crowds, Idlers, Impact
 from basefs.view.permissions import Authority
 from basefs.view.resolution import Resolver
 from basefs.view.states import Kind, State, step
@@ -72,17 +70,6 @@ class Node:
     def is_directory(self) -> bool:
         """Whether the path is a directory."""
         return self.outcome.state.kind is Kind.DIRECTORY
-
-
-class _Effect(enum.Enum):
-    """What a change of the log did to its path."""
-
-    #: The entry counts for nothing: the path is as before.
-    NONE = enum.auto()
-    #: The entry was just appended.
-    APPENDED = enum.auto()
-    #: Anything.
-    RESOLVED = enum.auto()
 
 
 class _Before(NamedTuple):
@@ -151,9 +138,6 @@ class Tree:
         self._observing = observing
         #: The paths that were resolved from all that is in the log.
         self._resolved: set[Path] = set()
-        self._crowds = Crowds()
-        #: The new entries that leave their paths as they are, where these are kept in `_crowds`.
-        self._idle: set[EntryHash] = set()
         #: `None` after the log could not be read.
         self._root: Node | None = Node(b"", ROOT_PATH_ID, self.resolver.root())
         if observing:
@@ -311,15 +295,10 @@ class Tree:
             now: UNIX seconds.
         """
         self._resolved.clear()
-        self._idle = {placed.entry.hash for placed in accepted if self._crowds.add(placed) is Impact.IDLE}
-        shown = [*completed, *self._links_to(completed)]
-        for placed in shown:
-            self._crowds.drop(placed.path_id)
-        for is_new, changes in ((True, accepted), (False, shown)):
-            for placed in changes:
-                effect = self._update_path(placed, now, is_new)
-                if effect is not _Effect.NONE and self._crowds:
-                    self._crowds.drop_above(self._store.paths.upwards(placed.path_id)[1:])
+        for placed in accepted:
+            self._update_path(placed, now, is_new=True)
+        for placed in (*completed, *self._links_to(completed)):
+            self._update_path(placed, now, is_new=False)
 
     def _links_to(self, writes: Iterable[Placed]) -> list[Placed]:
         """The links that may show the contents of these writes: to their paths, and to the paths of such links."""
@@ -335,16 +314,16 @@ class Tree:
                 todo += (link.path_id for link in links)
         return found
 
-    def _update_path(self, placed: Placed, now: int, is_new: bool) -> _Effect:
+    def _update_path(self, placed: Placed, now: int, is_new: bool) -> None:
         """Resolve the path of an entry again, unless the entry counts for nothing."""
         if placed.kind is EntryKind.ANNOTATION:
-            return _Effect.NONE
-        is_idle = is_new and placed.entry.hash in self._idle
+            return
         if placed.path_id == ROOT_PATH_ID:
-            return self._refresh_root(is_idle=is_idle)
+            self._refresh_root()
+            return
         if self.root.children is None and not self.root.outcome.from_below:
             # Nobody has looked at anything.
-            return _Effect.RESOLVED
+            return
         path = self._store.paths.path_of(placed.path_id)
         directories = self._directories(placed)
         node = self.root
@@ -352,20 +331,20 @@ class Tree:
             is_last = position == len(path) - 1
             is_shown = directories[position] in node.outcome.directories
             if is_new and self._counts_for_nothing(placed, node, is_shown):
-                return _Effect.NONE
+                return
             if not is_shown or node.outcome.from_below:
                 # The change is outside of the part that this directory shows, or may decide its kind.
                 self._refresh_above(path[:position], now)
-                return _Effect.RESOLVED
+                return
             if node.children is None:
-                return _Effect.RESOLVED
-            if is_last and is_idle and self._crowd_of(node, placed.path_id) is not None:
-                return _Effect.NONE
+                return
             child = node.children.get(name)
+            if child is not None and is_new and is_last and _changes_nothing(placed, node, child):
+                return
             if child is None or is_last:
-                return self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
+                self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
+                return
             node = child
-        return _Effect.RESOLVED
 
     def _counts_for_nothing(self, placed: Placed, node: Node, is_shown: bool) -> bool:
         """Whether a new entry below a directory decides nothing: its key is not valid there, nor below.
@@ -428,38 +407,34 @@ class Tree:
         self._dirty.note_below(path, node)
         node.children = None
 
-    def _refresh_root(self, *, is_idle: bool = False) -> _Effect:
-        known = self._crowds.find(ROOT_PATH_ID, self.resolver.root_directory())
-        if is_idle and known is not None:
-            return _Effect.NONE
-        outcome, crowd = self.resolver.root_crowd()
-        if crowd is not None:
-            self._crowds.keep(ROOT_PATH_ID, crowd)
+    def _refresh_root(self) -> None:
+        if () in self._resolved:
+            return
+        self._resolved.add(())
+        outcome = self.resolver.root()
         self._dirty.note((), self.root, None)
         if outcome.authority != self.root.authority:
             self._forget((), self.root)
         self.root.outcome = outcome
-        return _Effect.RESOLVED
 
-    def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> _Effect:
+    def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> None:
         """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own."""
         if path in self._resolved:
-            return _Effect.RESOLVED
+            return
         assert directory.children is not None
         name = path[-1]
         child = directory.children.get(name)
         self._dirty.note(path, child, directory)
         if child is not None and placed is not None and self._append(child, placed):
-            return _Effect.APPENDED
+            return
         if child is None and placed is not None and placed.is_first:
             # Nothing is there beside it, so nothing need be read.
             path_id, outcome = placed.path_id, self._resolve(directory, placed.path_id, [placed])
         else:
             row = None if child is not None else self._store.paths.find(directory.path_id, name)
             path_id = child.path_id if child is not None else 0 if row is None else row.id
-            if placed is None:
-                self._crowds.drop(path_id)
-            outcome = self._resolve_crowd(path, directory, path_id)
+            self._resolved.add(path)
+            outcome = self._resolve(directory, path_id)
         if outcome is None or outcome.state.kind is Kind.ABSENT:
             if child is not None:
                 self._forget(path, child)
@@ -467,11 +442,11 @@ class Tree:
                 directory.touched = now
             if outcome is not None:
                 self._dirty.deletes[path] = outcome.tips[0]
-            return _Effect.RESOLVED
+            return
         if child is None:
             directory.children[name] = Node(name, path_id, outcome)
             directory.touched = now
-            return _Effect.RESOLVED
+            return
         if (
             outcome.directories != child.outcome.directories
             or outcome.authority != child.outcome.authority
@@ -481,7 +456,6 @@ class Tree:
         if outcome.tips != child.outcome.tips:
             child.touched = 0
         child.outcome = outcome
-        return _Effect.RESOLVED
 
     def settle(self) -> tuple[Change, ...]:
         """End a transaction: reload the loaded paths, and return their changes in an order that can be applied."""
@@ -541,7 +515,6 @@ class Tree:
     def undo(self) -> None:
         """End a transaction that has failed, and of which nothing is in the log any more."""
         self._resolved.clear()
-        self._crowds.clear()
         for path in sorted(self._dirty.before, key=len):
             directory = self.loaded(path[:-1])
             if not path:
@@ -553,12 +526,10 @@ class Tree:
     def forget(self) -> None:
         """End a transaction after which the log could not be read: paths are resolved again when they are used."""
         self._dirty = DirtyPaths()
-        self._crowds.clear()
         self._root = None
 
     def rebuild(self) -> None:
         """Resolve everything again: for a log in which more has happened than new entries.  `settle` comes next."""
-        self._crowds.clear()
         self._dirty.note((), self.root, None)
         self._forget((), self.root)
         self.root.outcome = self.resolver.root()
@@ -569,22 +540,6 @@ class Tree:
         return self.resolver.path(
             self._store.entries_at(path_id, inside.mkdirs) if entries is None else entries, inside
         )
-
-    def _crowd_of(self, directory: Node, path_id: int) -> Crowd | Idlers | None:
-        return self._crowds.find(path_id, self._inside(directory))
-
-    def _resolve_crowd(self, path: Path, directory: Node, path_id: int) -> Outcome | None:
-        """`_resolve`, of a path at which more entries may come."""
-        inside = self._inside(directory)
-        crowd = self._crowds.find(path_id, inside)
-        if crowd is not None:
-            # Another change of the transaction may end the crowd, and the path is then resolved.
-            return crowd.outcome()
-        self._resolved.add(path)
-        outcome, crowd = self.resolver.crowd(self._store.entries_at(path_id, inside.mkdirs), inside)
-        if crowd is not None:
-            self._crowds.keep(path_id, crowd)
-        return outcome
 
     def _append(self, node: Node, placed: Placed) -> bool:
         """Take the short way for a plain entry behind the current one; False if the long one is needed.
@@ -627,18 +582,7 @@ class Tree:
             differing.extend((*path, name) for name in expected.keys() ^ live.children.keys())
             common = expected.keys() & live.children.keys()
             todo.extend(((*path, name), live.children[name], expected[name]) for name in common)
-        differing.extend(self._differing_crowds())
         return sorted(differing)
-
-    def _differing_crowds(self) -> Iterator[Path]:
-        """The paths that are kept with another outcome than a new one, in directories that are loaded."""
-        for path_id, outcome in self._crowds.outcomes():
-            path = self._store.paths.path_of(path_id)
-            directory = self.loaded(path[:-1])
-            if path and directory is not None and directory.is_directory:
-                is_kept = self._crowd_of(directory, path_id) is not None
-                if is_kept and outcome != self._resolve(directory, path_id):
-                    yield path
 
 
 class Glance:
@@ -691,6 +635,20 @@ class Glance:
         """Look again at a path, and at all below it."""
         for known in [known for known in self._seen if known[: len(path)] == path]:
             del self._seen[known]
+
+
+def _changes_nothing(placed: Placed, above: Node, node: Node) -> bool:
+    """Whether a new entry of a live path decides nothing: its key is valid nowhere on the path.
+
+    `above`: the directory that holds the path.  So a revoked key costs nothing where others are granted.
+    """
+    entry, outcome = placed.entry, node.outcome
+    if outcome.from_below or len(outcome.directories) > 1:
+        return False
+    if any(entry.fingerprint in keys for keys in (above.authority.depths, node.authority.depths, outcome.elsewhere)):
+        return False
+    # The first grant or revoke of a path ends what it has of the keys above it, also if it gives nothing.
+    return placed.kind is not EntryKind.KEY or (node.authority is not above.authority and node.authority.ignores(entry))
 
 
 def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:

@@ -11,6 +11,8 @@ import pytest
 from basefs.daemon.api.messages import LostRevision
 from basefs.daemon.conflicts import ConflictWatch
 from basefs.daemon.keyfiles import default_keys
+from basefs.log.entries import Action
+from basefs.path import Path
 from basefs.replica.bootstrap import bootstrap
 from basefs.view.author import Author
 from tests.support.commands import Cli
@@ -41,6 +43,32 @@ def test_a_conflict_that_begins_by_a_grant_is_reported(tmp_path: pathlib.Path) -
     assert [(one.path, one.lost.fingerprint) for one in reported] == [("/d/e/f", ALICE.fingerprint.hex())]
     for replica in (root, elsewhere, *copies):
         replica.close()
+
+
+def test_grants_without_end_have_few_surveys_and_none_elsewhere(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = bootstrap(tmp_path, [(b"root", ROOT_KEY)], [])
+    for name in ("/web", "/etc"):
+        root.commit(lambda author, name=name: author.make_directory(path(name)))  # type: ignore[misc]
+        root.commit(lambda author, name=name: author.grant(path(name), b"alice", ALICE.public))  # type: ignore[misc]
+    web = root.attributes(path("/web")).entry
+    forks = [ALICE.sign(web, made, Action.WRITE, b"%d" % (made // 2)) for made in range(60)]
+    root.apply(forks, [])
+    looks: list[Path] = []
+    examine = root.examine
+    watch = ConflictWatch(root, lambda conflict: None)
+    watch.wait()
+    monkeypatch.setattr(root, "examine", lambda place, look: looks.append(place) or examine(place, look))
+    for directory, most in (("/etc", 0), ("/web", 300)):
+        parent = root.grants(path(directory))[-1].entry.hash
+        for number in range(100):
+            root.apply([ALICE.sign(parent, number, Action.GRANT, b"key", BOB.public)], [])
+        watch.wait()
+        assert len(looks) <= most, "one by one these were a hundred surveys of 30 paths"
+    assert looks
+    watch.stop()
+    root.close()
 
 
 def test_an_unexpected_error_is_logged_and_the_next_conflict_is_reported(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from basefs.fs.fuse.binding import unmount as detach
 
+from basefs.daemon.mounts import detach
 from tests.support.commands import Cli
 from tests.support.mounts import wait_until
 from tests.support.node import Node, has_ended, mount_points

@@ -62,6 +62,15 @@ def test_a_branch_that_lost_is_told_with_the_rule(story: Story) -> None:
     assert conflicts(replica, "/f") == [(last, won, ForkRule.HASH)]
 
 
+def test_branches_that_end_alike_are_no_conflict(story: Story) -> None:
+    base = story.write(ROOT_KEY, story.root, b"base", "f")
+    story.write(ROOT_KEY, base, b"same")
+    other = story.write(ALICE, base, b"same")
+    assert conflicts(story.replica(), "/f") == []
+    story.mode(ALICE, other, 0o600)
+    assert len(conflicts(story.replica(), "/f")) == 1
+
+
 def test_the_rule_is_contributors_where_they_differ(story: Story) -> None:
     one = story.write(ROOT_KEY, story.root, b"one", "f")
     both = story.ack(ALICE, one)

@@ -38,7 +38,7 @@ def deliver(directory: pathlib.Path, hostile: Hostile, seed: int, stack: context
         if chance.random() < 0.1:
             node.replica.close()
             node = Node(Replica(directory), node.entries)
-        # In a crowd now and then: each check makes the whole view anew.
+        # Of many entries now and then: each check makes the whole view anew.
         if node.entries and chance.random() < _CHECKS / len(hostile.entries):
             assert node.replica.check_view() == []
             if chance.random() < 0.8:

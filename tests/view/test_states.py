@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from basefs.errors import InvalidEntry, NotPermitted, TooLarge
 from basefs.log.content import BytesContent
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import MAX_TIME, MIN_TIME
+from basefs.log.treerows import IndexRow, TreeRows
 from basefs.view.author import Author
 from basefs.view.draft import Draft, End
 from basefs.view.states import (
@@ -147,10 +149,10 @@ def test_what_a_publisher_drafts_is_what_is_shown(tmp_path: Path) -> None:
     ]
     assert ends[1] == ends[2]
     for end, mode in ((ends[0], 0o4755), (ends[1], 0o600)):
-        looked = replica.look((end.name,))
-        assert looked is not None
-        state, tips, made = looked
-        assert (state, tips, made) == (end.state, (end.tip,), None)
+        outcome = replica.outcomes([(end.name,)])[(end.name,)]
+        assert outcome is not None and not outcome.directories
+        state = outcome.state
+        assert (state, [tip.hash for tip in outcome.tips]) == (end.state, [end.tip])
         assert state._replace(size=0, content=None, origin=None) == wanted._replace(mode=mode)
     replica.close()
 
@@ -192,8 +194,8 @@ def test_a_name_in_a_directory_that_was_made_again_is_seen(tmp_path: Path) -> No
     assert user.replica.plan(lambda author: author.slot(path("/d/x"))) is None
     user.makes("/d")
     slots.append(user.replica.plan(lambda author: author.slot(path("/d/x"))))
-    shown = user.replica.look(path("/d"))
-    assert shown is not None and slots[1] == shown[2] != slots[0]
+    shown = user.replica.outcomes([path("/d")])[path("/d")]
+    assert shown is not None and (slots[1],) == shown.directories and slots[1] != slots[0]
     user.writes("/d/x", b"two")
     assert user.sees()["/d/x"].content == b"two"
     assert user.replica.plan(lambda author: author.slot(path("/d/x"))) is None
@@ -201,10 +203,18 @@ def test_a_name_in_a_directory_that_was_made_again_is_seen(tmp_path: Path) -> No
 
 def test_rows_and_entries_are_one_transaction(tmp_path: Path) -> None:
     replica = make_replica(tmp_path / "log", (ROOT_KEY,))
-    replica.commit(lambda author: author.write(path("/f"), b""), rows=lambda: {b"f": b"row", b"g": b"other"})
-    assert replica.rows() == [(b"f", b"row"), (b"g", b"other")]
+
+    def put(*rows: bytes) -> Callable[[TreeRows], None]:
+        return lambda tree: tree.put({b"/" + data: IndexRow(None, None, data) for data in rows})
+
+    def kept() -> list[bytes]:
+        return sorted(data for _, data in replica.rows(lambda tree: tree.directory(b"/")))
+
+    replica.commit(lambda author: author.write(path("/f"), b""), rows=put(b"f", b"g"))
+    assert kept() == [b"f", b"g"]
     with pytest.raises(NotPermitted):
-        replica.commit(lambda author: author.remove((), directory=True), rows=lambda: {b"f": None})
-    replica.keep_rows({b"g": None, b"h": b"new"})
-    assert replica.rows() == [(b"f", b"row"), (b"h", b"new")]
+        replica.commit(lambda author: author.remove((), directory=True), rows=put(b"h"))
+    assert kept() == [b"f", b"g"]
+    replica.keep_rows(lambda tree: tree.put({b"/g": None}))
+    assert kept() == [b"f"]
     replica.close()

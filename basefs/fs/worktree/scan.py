@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from basefs.errors import BaseFSError
 from basefs.fs.disk import Disk, Found
 from basefs.fs.worktree.compare import kind_of
-from basefs.fs.worktree.index import Index, Row, below, shown, tips_of, to_path
+from basefs.fs.worktree.index import Row, TreeIndex, below, shown, tips_of, to_path
 from basefs.fs.worktree.machine import Machine
 from basefs.fs.worktree.pending import Pending
 from basefs.fs.worktree.publisher import Publisher
@@ -93,7 +93,7 @@ class Scanner:
         self,
         replica: Replica,
         disk: Disk,
-        index: Index,
+        index: TreeIndex,
         scratch: ScratchNames,
         pending: Pending,
         publisher: Publisher,

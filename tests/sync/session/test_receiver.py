@@ -104,8 +104,8 @@ def test_orphans_are_bounded():
     size = len(writer.entries[2])
     orphans = OrphanBuffer(2 * size)
     for entry, data in list(zip(entries, writer.entries, strict=True))[2:]:
-        orphans.hold(entry, data)
-        orphans.hold(entry, data)
+        orphans.hold(entry, entry.parent, data)
+        orphans.hold(entry, entry.parent, data)
     assert orphans.parents() == [entries[1].hash]
     assert orphans.hold_block(writer.blocks[1]), "it belongs to an orphan, although there is no room for it"
     assert not orphans.hold_block(writer.blocks[0])
@@ -114,7 +114,7 @@ def test_orphans_are_bounded():
     assert orphans.release(entries[3].hash) == []
     assert not orphans
     for entry, data in list(zip(entries, writer.entries, strict=True))[3:]:
-        orphans.hold(entry, data)
+        orphans.hold(entry, entry.parent, data)
     assert all(orphans.release(entry.hash) for entry in entries[2:4]), "there is room for two again"
 
 
@@ -140,7 +140,7 @@ def test_a_list_that_an_orphan_names_over_and_over_is_taken_once():
     mkdir = unsigned(ROOT.hash, Action.MKDIR, b"d")
     write = unsigned(mkdir.hash, Action.WRITE, b"f", Encoded(sha224(top), 0, length).encode(), length)
     orphans = OrphanBuffer(1 << 20)
-    orphans.hold(write, write.encode())
+    orphans.hold(write, write.parent, write.encode())
     assert all(map(orphans.hold_block, (top, inner, part)))
     assert orphans.release(mkdir.hash) == [(write.encode(), [top, inner, part])]
 

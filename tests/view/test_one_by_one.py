@@ -1,4 +1,4 @@
-"""Paths with many entries, which are kept and extended, show what they would if they were resolved from all of them."""
+"""Paths with many entries that come one by one show what they would if they were resolved from all of them."""
 
 from __future__ import annotations
 
