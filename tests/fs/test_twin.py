@@ -347,8 +347,8 @@ def test_nobody_notices_that_the_daemon_dies(scratch: Path) -> None:
 
 def test_a_listing_holds_each_name_that_stays_once(scratch: Path) -> None:
     with served(scratch, "root", host=ServedHost) as (host,):
-        stay = {f"stays-{number}-{'long' * 40}" for number in range(1500)}
-        goes = [f"goes-{number}-{'long' * 40}" for number in range(300)]
+        stay = {f"stays-{number}-{'long' * 40}" for number in range(900)}
+        goes = [f"goes-{number}-{'long' * 40}" for number in range(150)]
         for name in sorted(stay) + goes:
             (host.mount / name).touch()
         seen = []

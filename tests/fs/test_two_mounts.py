@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -89,14 +90,10 @@ PROGRAMS: st.SearchStrategy[Program] = st.lists(
 
 
 def contents(place: Place) -> set[bytes]:
-    """What is in files that nobody here writes to."""
-    open_ones = {os.fstat(opened.file).st_ino for opened in place.opened if opened.writes}
-    found = set()
-    for text, (seen, _) in place.tree().items():
-        path = place.root / text
-        if seen.content and not path.is_symlink() and path.lstat().st_ino not in open_ones:
-            found.add(seen.content)
-    return found
+    """What is in files that are published and that nobody here writes to."""
+    written = {os.fstat(opened.file).st_ino for opened in place.opened if opened.writes}
+    paths = {place.root / text: seen for text, seen in view(place.tree()).items() if stat.S_ISREG(seen.mode)}
+    return {seen.content for path, seen in paths.items() if seen.content and path.stat().st_ino not in written}
 
 
 class Side:

@@ -24,7 +24,7 @@ from basefs.fs.server.device import (
     mount,
     unmount,
 )
-from basefs.fs.server.passthrough import Owners, Passthrough
+from basefs.fs.server.passthrough import Passthrough, ShownOwners
 from basefs.fs.server.performer import Performer
 from basefs.fs.server.rights import Rights
 
@@ -60,7 +60,7 @@ class Server:
         self._tree = Passthrough(
             disk,
             self._rights,
-            Owners(arguments.uid, arguments.gid, keeps=arguments.keep_owners),
+            ShownOwners(arguments.uid, arguments.gid, keeps=arguments.keep_owners),
             self._link.changed,
             self._link.attribute,
             self._device.reply,

@@ -101,7 +101,7 @@ class Operation(IntEnum):
     TMPFILE = 51
 
 
-class Request:
+class KernelRequest:
     """A request of the kernel.
 
     Attributes:
@@ -120,7 +120,7 @@ class Request:
 
 
 #: Answers a request; `None` where the kernel wants no answer, or gets it later.  Raises `OSError`.
-Answer: TypeAlias = Callable[[Request], "bytes | memoryview | None"]
+Answer: TypeAlias = Callable[[KernelRequest], "bytes | memoryview | None"]
 
 
 class Device:
@@ -138,7 +138,7 @@ class Device:
         unpack, size = _IN_HEADER.unpack_from, _IN_HEADER.size
         buffer = bytearray(MAX_IO + 65536)
         buffers, whole = [buffer], memoryview(buffer)
-        request = Request()
+        request = KernelRequest()
         while True:
             try:
                 length = read(descriptor, buffers)
