@@ -362,14 +362,23 @@ class TestLives:
             assert errno_from(lambda: os.chown(mount.point / "f", 0, 0)) == errno.EPERM
 
 
+@pytest.mark.xdist_group("dev-fuse")
 class TestOrdinaryUsers:
     @pytest.fixture
     def theirs(self, scratch: Path) -> Iterator[Mounted]:
-        # As it is on every system with udev.
-        mode = stat.S_IMODE(Path("/dev/fuse").stat().st_mode)
-        Path("/dev/fuse").chmod(mode | 0o666)
-        with mounted(scratch, user=NOBODY) as made:
+        # Users may open it on every system with udev.
+        device = Path("/dev/fuse")
+        mode = stat.S_IMODE(device.stat().st_mode)
+        device.chmod(mode | 0o666)
+        try:
+            made = Mounted(scratch, user=NOBODY)
+        finally:
+            device.chmod(mode)
+        try:
+            assert made.said == "ready", made.said
             yield made
+        finally:
+            made.close()
 
     @staticmethod
     def do(code: str, mount: Mounted) -> str:
