@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -362,18 +363,19 @@ class TestLives:
             assert errno_from(lambda: os.chown(mount.point / "f", 0, 0)) == errno.EPERM
 
 
-@pytest.mark.xdist_group("dev-fuse")
 class TestOrdinaryUsers:
     @pytest.fixture
     def theirs(self, scratch: Path) -> Iterator[Mounted]:
-        # Users may open it on every system with udev.
+        # Users may open it on every system with udev.  The lock is for tests of other processes.
         device = Path("/dev/fuse")
-        mode = stat.S_IMODE(device.stat().st_mode)
-        device.chmod(mode | 0o666)
-        try:
-            made = Mounted(scratch, user=NOBODY)
-        finally:
-            device.chmod(mode)
+        with device.open("rb", buffering=0) as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            mode = stat.S_IMODE(device.stat().st_mode)
+            device.chmod(mode | 0o666)
+            try:
+                made = Mounted(scratch, user=NOBODY)
+            finally:
+                device.chmod(mode)
         try:
             assert made.said == "ready", made.said
             yield made
