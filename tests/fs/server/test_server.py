@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -365,11 +366,21 @@ class TestLives:
 class TestOrdinaryUsers:
     @pytest.fixture
     def theirs(self, scratch: Path) -> Iterator[Mounted]:
-        # As it is on every system with udev.
-        mode = stat.S_IMODE(Path("/dev/fuse").stat().st_mode)
-        Path("/dev/fuse").chmod(mode | 0o666)
-        with mounted(scratch, user=NOBODY) as made:
+        # Users may open it on every system with udev.  The lock is for tests of other processes.
+        device = Path("/dev/fuse")
+        with device.open("rb", buffering=0) as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            mode = stat.S_IMODE(device.stat().st_mode)
+            device.chmod(mode | 0o666)
+            try:
+                made = Mounted(scratch, user=NOBODY)
+            finally:
+                device.chmod(mode)
+        try:
+            assert made.said == "ready", made.said
             yield made
+        finally:
+            made.close()
 
     @staticmethod
     def do(code: str, mount: Mounted) -> str:
