@@ -2,8 +2,8 @@
 
 A `Walk` over the entries of one path applies the rules at each fork; the `Resolver` adds other paths and gives the
 `outcome`; the `Tree` keeps outcomes up to date and reports each `Change`.  `Authority` decides which keys count.  The
-`Author` turns requests into a `Draft` on the `observed version`; `KeyHolder` and `Reverter` plan by `supposing`.
-`history` and `past` read what was.  docs/log.md has the details, docs/authority.md the rules.
+`Author` turns requests into a `Draft`; `KeyHolder` and `Reverter` plan by `supposing`.  `history` and `past` read what
+was.  docs/log.md has the details, docs/authority.md the rules.
 
 Imports errors, path and log.
 """

@@ -23,7 +23,7 @@ from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
 from basefs.view.walk import Below, Forest, Incarnation, MergedDirectory, Outcome, Walk
 
-#: Directories that are remembered, some 200 bytes each.
+#: Directories, and states behind entries, that are remembered: some 200 bytes each, with extended attributes 4 kB.
 _REMEMBERED = 4096
 #: Directories of which those above them are remembered, and paths that were asked for, some 200 bytes each.
 _REMEMBERED_PLACES = 32_768
@@ -336,7 +336,7 @@ class Resolver:
         self._rooted: tuple[tuple[int, int] | None, int, bool] = None, 0, False
         self._ancestry = Ancestry(store)
         #: Entry -> the state of its path after it, as if all contents were here; that never changes.
-        self._states: Remembered[EntryHash, State] = Remembered(_REMEMBERED_PLACES)
+        self._states: Remembered[EntryHash, State] = Remembered(_REMEMBERED)
         self._contributors: Remembered[EntryHash, tuple[Authority, Contributors]] = Remembered(_REMEMBERED)
         #: Directory and which question -> the keys valid there, and the answer.
         self._below: Remembered[tuple[EntryHash, Below], tuple[Authority, bool]] = Remembered(_REMEMBERED)
@@ -462,28 +462,27 @@ class Resolver:
         damaged row it is not known.
         """
         passed: list[Placed] = []
-        at: EntryHash | None = entry
         state = ABSENT
-        while at is not None and (known := self._states.get(at)) is None:
+        at: EntryHash | None = entry
+        while at is not None:
+            known = self._states.get(at)
+            if known is not None:
+                state = known
+                break
             placed = self._store.get(at)
             if placed is None:
                 return UNKNOWN
             passed.append(placed)
             at = _origin_of_state(placed)
-        if at is not None:
-            assert known is not None
-            state = known
         for placed in reversed(passed):
             state = _behind(state, placed.entry)
             self._states.keep(placed.entry.hash, state)
         if not state.kind.is_linkable:
             return UNKNOWN
-        write = None if state.content is None else self._store.get(state.content)
-        return (
-            state
-            if state.content is None or (write is not None and self.is_complete(write))
-            else state._replace(complete=False)
-        )
+        if state.content is None:
+            return state
+        write = self._store.get(state.content)
+        return state._replace(complete=write is not None and self.is_complete(write))
 
     def key_signers(self, path_id: int) -> Collection[Fingerprint]:
         """The keys that signed grants or revokes of a path."""

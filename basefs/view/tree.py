@@ -339,8 +339,6 @@ class Tree:
             if node.children is None:
                 return
             child = node.children.get(name)
-            if child is not None and is_new and is_last and _changes_nothing(placed, node, child):
-                return
             if child is None or is_last:
                 self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
                 return
@@ -635,20 +633,6 @@ class Glance:
         """Look again at a path, and at all below it."""
         for known in [known for known in self._seen if known[: len(path)] == path]:
             del self._seen[known]
-
-
-def _changes_nothing(placed: Placed, above: Node, node: Node) -> bool:
-    """Whether a new entry of a live path decides nothing: its key is valid nowhere on the path.
-
-    `above`: the directory that holds the path.  So a revoked key costs nothing where others are granted.
-    """
-    entry, outcome = placed.entry, node.outcome
-    if outcome.from_below or len(outcome.directories) > 1:
-        return False
-    if any(entry.fingerprint in keys for keys in (above.authority.depths, node.authority.depths, outcome.elsewhere)):
-        return False
-    # The first grant or revoke of a path ends what it has of the keys above it, also if it gives nothing.
-    return placed.kind is not EntryKind.KEY or (node.authority is not above.authority and node.authority.ignores(entry))
 
 
 def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from basefs.log.content import LARGE_CONTENT
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
 from basefs.log.keys import SigningKey
@@ -20,7 +19,7 @@ from basefs.view.draft import Draft
 from basefs.view.states import Kind, Owner
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
-from tests.support.helpers import noise, path
+from tests.support.helpers import path
 from tests.support.node import Node
 
 
@@ -274,40 +273,6 @@ def test_one_of_the_commands_that_were_meant_brings_back_one_file(conf: Cli) -> 
     one = re.findall(r"'basefs (revert '.*?' \w+)'", said)[0]
     assert conf(*shlex.split(one)) == "1 changed\n"
     assert contents(conf) == {"d": b"", "d/a b": b"old", "d/later": b"later"}
-
-
-def test_a_revision_of_an_earlier_name_is_written_at_the_new_one(conf: Cli) -> None:
-    large = noise(1, LARGE_CONTENT + 1)
-    with conf.replica("conf") as replica:
-        replica.commit(lambda author: author.make_directory(path("/d")))
-        replica.commit(lambda author: author.write(path("/d/old"), large, mode=0o640))
-        replica.commit(lambda author: author.write(path("/d/old"), b"two", mode=0o600, mtime=5 * 10**9))
-        replica.commit(lambda author: author.rename(path("/d/old"), path("/new")))
-        replica.commit(lambda author: author.write(path("/new"), b"three", mode=0o644))
-        replica.commit(lambda author: author.write(path("/d/old"), b"another file"))
-    listed = json.loads(conf("log", "conf:/new", "--json"))
-    two, first = [row["entry"] for row in listed if row["path"] == "/d/old" and row["action"] == "write"]
-    other = json.loads(conf("log", "conf:/d/old", "--json"))[0]["entry"]
-    assert conf("revert", "-n", "conf:/new", two).startswith("changed\t/new\t")
-    assert conf("revert", "conf:/new", two) == "1 changed\n"
-    assert conf("cat", "conf:/new") == "two" and conf("cat", "conf:/d/old") == "another file"
-    assert "nothing to do" in conf.empty("revert", "conf:/new", two)
-    assert conf("show", "-l", "conf:/new").split("\t")[1] == "0640", "the mode of the file when it was written"
-    with conf.replica("conf") as replica:
-        assert replica.attributes(path("/new")).mtime == 5 * 10**9, "and the time"
-    conf("revert", "conf:/new", first)
-    with conf.replica("conf") as replica:
-        assert replica.read(path("/new")) == large
-    # The new file of the old name has nothing to do with it.
-    assert "is a revision of /d/old, not of /new" in conf.fails("revert", "conf:/new", other)
-    with conf.replica("conf") as replica:
-        replica.commit(lambda author: author.remove(path("/d/old"), directory=False))
-        replica.commit(lambda author: author.remove(path("/d"), directory=True))
-        replica.commit(lambda author: author.remove(path("/new"), directory=False))
-    conf("revert", "conf:/new", two)
-    assert conf("cat", "conf:/new") == "two"
-    with conf.replica("conf") as replica:
-        assert replica.check_view() == []
 
 
 def test_a_whole_filesystem_is_named_when_it_is_reverted(removed: Cli) -> None:

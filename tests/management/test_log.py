@@ -108,46 +108,18 @@ def test_revisions_with_what_they_changed(shared: Cli) -> None:
     assert first["patch"]["became"] == "created" and first["patch"]["diff"].endswith("+0\n")
 
 
-def test_a_renamed_file_goes_on_with_its_history(conf: Cli) -> None:
+def test_a_rename_is_a_link_and_a_delete(conf: Cli) -> None:
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory(path("/d")))
         replica.commit(lambda author: author.write(path("/old"), b"one\n"))
-        replica.commit(lambda author: author.write(path("/old"), b"two\n"))
         replica.commit(lambda author: author.rename(path("/old"), path("/d/new")))
-        replica.commit(lambda author: author.write(path("/old"), b"another file\n"))
-        replica.commit(lambda author: author.write(path("/d/new"), b"three\n"))
-    assert words(conf, "conf:/d/new") == [
-        ("write", "current", "/d/new"),
-        ("rename", "past", "/d/new"),
-        ("write", "past", "/old"),
-        ("write", "past", "/old"),
-    ]
-    assert [row["source"] for row in rows(conf, "conf:/d/new")] == [None, "/old", None, None]
+        replica.commit(lambda author: author.write(path("/d/new"), b"two\n"))
+    assert words(conf, "conf:/d/new") == [("write", "current", "/d/new"), ("link", "past", "/d/new")]
+    assert [row["source"] for row in rows(conf, "conf:/d/new")] == [None, "/old"]
     assert conf("log", "conf:/d/new").splitlines()[1].endswith("\t/d/new from /old")
     shown = conf("log", "conf:/d/new", "-p")
-    assert re.findall(r"^[+-](?![+-]).*", shown, re.MULTILINE) == ["-two", "+three", "-one", "+two", "+one"]
-    # The new file of the old name has nothing to do with it.
-    assert words(conf, "conf:/old")[0] == ("write", "current", "/old")
-
-
-def test_a_hard_link_is_none(conf: Cli) -> None:
-    with conf.replica("conf") as replica:
-        replica.commit(lambda author: author.write(path("/one"), b"x"))
-        replica.commit(lambda author: author.make_link(path("/two"), path("/one")))
-    assert words(conf, "conf:/two") == [("link", "current", "/two"), ("write", "past", "/one")]
-    assert conf("log", "conf:/two").splitlines()[0].endswith("\t/two to /one")
-
-
-def test_a_link_whose_file_is_removed_is_no_rename(conf: Cli) -> None:
-    with conf.replica("conf") as replica:
-        replica.commit(lambda author: author.write(path("/one"), b"x"))
-        replica.commit(lambda author: author.make_link(path("/two"), path("/one")))
-        replica.commit(lambda author: author.remove(path("/one"), directory=False))
-    assert [(row["action"], row["source"]) for row in rows(conf, "conf:/two")] == [
-        ("link", "/one"),
-        ("link", "/one"),
-        ("write", None),
-    ]
+    assert re.findall(r"^[+-](?![+-]).*", shown, re.MULTILINE) == ["-one", "+two", "+one"]
+    assert words(conf, "conf:/old") == [("delete", "current", "/old"), ("write", "last", "/old")]
 
 
 def test_the_last_live_revision_of_what_is_gone_is_marked_and_comes_back(conf: Cli) -> None:
@@ -293,8 +265,7 @@ def test_a_daemon_lists_what_was_done_to_a_mount(node: Node, conf: Cli) -> None:
     found = node.query("log", "conf:/f2")
     assert [(row["action"], row["path"], row["source"]) for row in found if row["action"] != "attributes"] == [
         ("write", "/f2", None),
-        ("rename", "/f2", "/f1"),
-        ("write", "/f1", None),
+        ("link", "/f2", "/f1"),
     ]
     assert all(row["time"] >= before - 1 for row in found)
     assert node.basefs("log", "conf:/f2", "-p").count("\n+two\n") == 1

@@ -106,7 +106,9 @@ def recover(home: pathlib.Path, versions: Sequence[Version]) -> Recovered:
     disk = _names(tree)
     with _stamped(tree, versions):
         filesystem = Filesystem(replica, Owners(os.getuid(), os.getgid(), keep=False), 0.0, machine=machine)
-        filesystem.publish()
+        # What is in a directory that was not published may come after that.
+        for _ in range(2):
+            filesystem.publish()
         filesystem.settle()
     shown, view = _names(tree), _published(replica)
     empty = digest(b"")

@@ -39,7 +39,6 @@ def record(base: Path, seed: int) -> Recorder:
 def broken(versions: list[Version], found: Recovered) -> list[str]:
     """What is not as programs were promised; `versions`: what names were before the cut."""
     problems = list(found.problems)
-    known = {version.content for version in versions}
     for path in sorted({version.path for version in versions}):
         if path.endswith("~"):
             continue
@@ -53,13 +52,14 @@ def broken(versions: list[Version], found: Recovered) -> list[str]:
             # It was not there before the first version.
             at = -1 if least < 0 else at - 1
         what = f"{path} is {shown}, was {contents}, published {found.published.get(path)}, kept {found.disk.get(path)}"
-        if shown is not None and shown not in known:
-            # Torn: it must be what was closed last, and not published.
+        if shown is not None and shown not in contents:
+            # Torn, or what a file had that was renamed later: it must be what was closed last, and not published.
             if least >= len(mine) - 1 or promised[-1:] == [len(mine) - 1]:
                 problems.append(f"torn: {what}")
         elif at < least:
             problems.append(f"published and lost: {what}")
-        elif promised and at < promised[-1]:
+        elif promised and path in found.disk and at < promised[-1] <= _last(contents, found.disk[path]):
+            # What is not on the disk was renamed or removed: that is not promised, and undone if it was not published.
             problems.append(f"synced and lost: {what}")
     return problems
 

@@ -20,8 +20,8 @@ from basefs.fs.worktree.owners import Owners
 from basefs.replica.replica import Replica
 from tests.support.helpers import ROOT_KEY, noise
 
-#: Bytes of the contents: in an entry, in blocks.
-SIZES = (0, 10, 3000, 9000, 9000, 40_000, 200_000)
+#: Bytes of the contents: in an entry, in blocks.  None is empty: that is what a cut makes of a file.
+SIZES = (10, 3000, 9000, 9000, 40_000, 200_000)
 FILES = ("a", "b", "c", "old/d", "old/e", "new/f", "new/g")
 DIRECTORIES = ("old", "new", "other")
 #: What a program calls a file that it has not finished; the first one never leaves the node.

@@ -110,6 +110,7 @@ def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
     for name in ("/f", "/g"):
         made = writer.commit(partial(Author.write, path=path(name), content=name.encode()))
         reader.apply(made.entries, made.blocks)
+
     def make(author: Author):  # type: ignore[no-untyped-def]
         for number in range(15):
             yield author.write(path(f"/{number}"), b"")

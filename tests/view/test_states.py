@@ -14,7 +14,7 @@ from basefs.errors import InvalidEntry, NotPermitted, TooLarge
 from basefs.log.content import BytesContent
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import MAX_TIME, MIN_TIME
-from basefs.log.treerows import TreeRow, TreeRows
+from basefs.log.treerows import IndexRow, TreeRows
 from basefs.view.author import Author
 from basefs.view.draft import Draft, End
 from basefs.view.states import (
@@ -205,7 +205,7 @@ def test_rows_and_entries_are_one_transaction(tmp_path: Path) -> None:
     replica = make_replica(tmp_path / "log", (ROOT_KEY,))
 
     def put(*rows: bytes) -> Callable[[TreeRows], None]:
-        return lambda tree: tree.put({b"/" + data: TreeRow(None, None, data) for data in rows})
+        return lambda tree: tree.put({b"/" + data: IndexRow(None, None, data) for data in rows})
 
     def kept() -> list[bytes]:
         return sorted(data for _, data in replica.rows(lambda tree: tree.directory(b"/")))

@@ -24,7 +24,7 @@ from basefs.fs.server.device import (
     mount,
     unmount,
 )
-from basefs.fs.server.passthrough import Owners, Passthrough
+from basefs.fs.server.passthrough import Passthrough, ShownOwners
 from basefs.fs.server.performer import Performer
 from basefs.fs.server.rights import Rights
 
@@ -47,13 +47,20 @@ class Server:
         self._mountpoint: Path = arguments.mountpoint
         self._over = threading.Event()
         self._rights = Rights()
-        self._link = DaemonLink(arguments.socket, self)
         disk = Disk(arguments.tree, cached=True)
         self._device: Device = mount(self._mountpoint, arguments.name, options)
+        try:
+            if "nosymfollow" in options:
+                # Before the first request is answered, so that no link is followed.
+                forbid_following(self._mountpoint)
+            self._link = DaemonLink(arguments.socket, self)
+        except (BaseFSError, OSError):
+            unmount(self._mountpoint, lazy=True)
+            raise
         self._tree = Passthrough(
             disk,
             self._rights,
-            Owners(arguments.uid, arguments.gid, keeps=arguments.keep_owners),
+            ShownOwners(arguments.uid, arguments.gid, keeps=arguments.keep_owners),
             self._link.changed,
             self._link.attribute,
             self._device.reply,
@@ -63,23 +70,21 @@ class Server:
         self._performer = Performer(
             self._tree, self._device, self._mountpoint, self._link.changed_after, events=not arguments.no_events
         )
-        try:
-            if "nosymfollow" in options:
-                # Before the first request is answered, so that no link is followed.
-                forbid_following(self._mountpoint)
-        except MountFailed:
-            unmount(self._mountpoint, lazy=True)
-            raise
         if read_only:
             forbid_writing(self._mountpoint)
 
     def serve(self) -> None:
-        """Serve until the mount has ended."""
+        """Serve until the mount has ended.  Raises `MountFailed`: the kernel is too old."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self.stop())
-        self._device.serve(self._performer.operations(), self._on_ready)
-        self._over.set()
-        self._link.close()
+        try:
+            self._device.serve(self._performer.operations(), self._on_ready)
+        except MountFailed:
+            unmount(self._mountpoint, lazy=True)
+            raise
+        finally:
+            self._over.set()
+            self._link.close()
 
     def _on_ready(self) -> None:
         self._performer.start()
@@ -96,6 +101,7 @@ class Server:
         """Where this node may write from now on."""
         with self._tree.turn:
             self._rights.replace(rights)
+        self._performer.forget_modes()
 
     def perform(self, jobs: Sequence[Job], seen: int, answer: Callable[[Sequence[Result]], None]) -> None:
         """Do jobs."""
@@ -146,11 +152,10 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
-        server = Server(arguments)
+        Server(arguments).serve()
     except (BaseFSError, OSError) as error:
         print(f"failed: {error}", flush=True)  # noqa: T201
         sys.exit(1)
-    server.serve()
 
 
 if __name__ == "__main__":

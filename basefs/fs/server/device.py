@@ -101,7 +101,7 @@ class Operation(IntEnum):
     TMPFILE = 51
 
 
-class Request:
+class KernelRequest:
     """A request of the kernel.
 
     Attributes:
@@ -120,7 +120,7 @@ class Request:
 
 
 #: Answers a request; `None` where the kernel wants no answer, or gets it later.  Raises `OSError`.
-Answer: TypeAlias = Callable[[Request], "bytes | memoryview | None"]
+Answer: TypeAlias = Callable[[KernelRequest], "bytes | memoryview | None"]
 
 
 class Device:
@@ -138,7 +138,7 @@ class Device:
         unpack, size = _IN_HEADER.unpack_from, _IN_HEADER.size
         buffer = bytearray(MAX_IO + 65536)
         buffers, whole = [buffer], memoryview(buffer)
-        request = Request()
+        request = KernelRequest()
         while True:
             try:
                 length = read(descriptor, buffers)
@@ -168,6 +168,8 @@ class Device:
                     number = errno.ENOSYS
             except OSError as error:
                 number = error.errno or errno.EIO
+            except MountFailed:
+                raise
             except Exception:
                 log.exception("request %d failed unexpectedly", operation)
                 number = errno.EIO
@@ -192,9 +194,9 @@ class Device:
             _MAJOR, _MINOR, read_ahead, used & 0xFFFFFFFF, 64, 48, MAX_IO, 1, _MAX_PAGES, 0, used >> 32
         )  # fmt: skip
 
-    def forget_attributes(self, node: int) -> None:
-        """Have the kernel ask for the attributes and the content of a node again."""
-        self._notify(_NOTIFY_INODE, _INVAL_INODE.pack(node, 0, 0))
+    def forget_node(self, node: int, *, pages: bool = True) -> None:
+        """Have the kernel ask for the attributes of a node again, and for its content."""
+        self._notify(_NOTIFY_INODE, _INVAL_INODE.pack(node, 0 if pages else -1, 0))
 
     def forget_name(self, parent: int, name: bytes) -> None:
         """Have the kernel look up a name again."""

@@ -14,7 +14,7 @@ ROOT_ID, _INCOMING_ID = 1, 2
 
 
 #: No nodes; most have none.
-_NONE: list[Node] = []
+_NONE: list[Inode] = []
 
 
 class Opened:
@@ -35,7 +35,7 @@ class Opened:
         self.awaited = False
 
 
-class Node:
+class Inode:
     """A file or a directory.
 
     Attributes:
@@ -58,14 +58,14 @@ class Node:
 
     def __init__(self, number: int, inode: int, kind: int) -> None:
         self.id, self.inode, self.kind = number, inode, kind
-        self.parent: Node | None = None
+        self.parent: Inode | None = None
         self.name = b""
-        self.more: set[tuple[Node, bytes]] | None = None
-        self.children: dict[bytes, Node] | None = {} if kind == stat.S_IFDIR else None
+        self.more: set[tuple[Inode, bytes]] | None = None
+        self.children: dict[bytes, Inode] | None = {} if kind == stat.S_IFDIR else None
         self.lookups = 0
         self.opened: Opened | None = None
         self.pages: tuple[int, int, int] | None = None
-        self.older: list[Node] = _NONE
+        self.older: list[Inode] = _NONE
         self._path, self._epoch = b"", -1
 
     def path(self, epoch: int) -> bytes | None:
@@ -101,46 +101,54 @@ class Nodes:
 
     def __init__(self, inode: int, incoming: int) -> None:
         """The inodes of both directories."""
-        self.root = Node(ROOT_ID, inode, stat.S_IFDIR)
-        self.incoming = Node(_INCOMING_ID, incoming, stat.S_IFDIR)
+        self.root = Inode(ROOT_ID, inode, stat.S_IFDIR)
+        self.incoming = Inode(_INCOMING_ID, incoming, stat.S_IFDIR)
         self.epoch = 0
         self._by_id = {ROOT_ID: self.root, _INCOMING_ID: self.incoming}
         self._by_inode = {inode: self.root}
         self._last = _INCOMING_ID
 
-    def get(self, number: int) -> Node:
+    def get(self, number: int) -> Inode:
         """The node that the kernel calls `number`.  Raises `OSError`."""
         node = self._by_id.get(number)
         if node is None:
             raise OSError(errno.ESTALE, "unknown")
         return node
 
-    def of_inode(self, inode: int) -> Node | None:
+    def of_inode(self, inode: int) -> Inode | None:
         """The node of a file on the disk, if the kernel knows it."""
         return self._by_inode.get(inode)
 
-    def find(self, path: bytes) -> Node | None:
+    def find(self, path: bytes) -> Inode | None:
         """The node at a path, if the kernel knows it."""
-        node: Node | None = self.root
+        node: Inode | None = self.root
         for name in filter(None, path.split(b"/")):
             if node is None or node.children is None:
                 return None
             node = node.children.get(name)
         return node
 
-    def child(self, parent: Node, name: bytes) -> Node:
+    def known(self, parent: Inode, name: bytes) -> Inode | None:
+        """The node of a name, if the kernel knows it."""
+        return None if parent.children is None else parent.children.get(name)
+
+    def child(self, parent: Inode, name: bytes) -> Inode:
         """The node of a name that was met."""
         assert parent.children is not None
         return parent.children[name]
+
+    def numbers(self) -> list[int]:
+        """The kernel's numbers of all nodes; for any thread."""
+        return list(self._by_id)
 
     def open_for_writing(self) -> Iterator[int]:
         """Inodes of files that somebody writes to; for any thread."""
         for node in list(self._by_id.values()):
             opened = node.opened
-            if opened is not None and opened.unflushed:
+            if opened is not None and opened.unflushed and node.parent is not None:
                 yield node.inode
 
-    def met(self, parent: Node, name: bytes, status: os.stat_result) -> Node:
+    def met(self, parent: Inode, name: bytes, status: os.stat_result) -> Inode:
         """The node of what was found under a name; it is made if need be."""
         children = parent.children
         assert children is not None
@@ -158,13 +166,13 @@ class Nodes:
         self.named(node, parent, name)
         return node
 
-    def made(self, inode: int, kind: int) -> Node:
+    def made(self, inode: int, kind: int) -> Inode:
         """A new node, without a name."""
         self._last += 1
-        node = self._by_id[self._last] = Node(self._last, inode, kind)
+        node = self._by_id[self._last] = Inode(self._last, inode, kind)
         return node
 
-    def named(self, node: Node, parent: Node, name: bytes) -> None:
+    def named(self, node: Inode, parent: Inode, name: bytes) -> None:
         """A node has got a name."""
         assert parent.children is not None
         parent.children[name] = node
@@ -176,7 +184,7 @@ class Nodes:
             node.more = node.more or set()
             node.more.add((parent, name))
 
-    def removed(self, parent: Node, name: bytes) -> None:
+    def removed(self, parent: Inode, name: bytes) -> None:
         """A name is gone."""
         assert parent.children is not None
         node = parent.children.pop(name, None)
@@ -193,17 +201,19 @@ class Nodes:
                 self._drop_inode(node)
         node._epoch = -1
 
-    def closed(self, node: Node) -> None:
+    def closed(self, node: Inode) -> None:
         """The last handle of a node was closed.  Until then its inode is its own, since another name may be found."""
         node.opened = None
         if node.parent is None:
             self._drop_inode(node)
 
-    def _drop_inode(self, node: Node) -> None:
+    def _drop_inode(self, node: Inode) -> None:
         if self._by_inode.get(node.inode) is node:
             del self._by_inode[node.inode]
 
-    def renamed(self, parent: Node, name: bytes, new_parent: Node, new_name: bytes, *, exchange: bool = False) -> None:
+    def renamed(
+        self, parent: Inode, name: bytes, new_parent: Inode, new_name: bytes, *, exchange: bool = False
+    ) -> None:
         """A name has become another one; with `exchange` the other one has become it."""
         assert parent.children is not None and new_parent.children is not None
         node, other = parent.children.get(name), new_parent.children.get(new_name)
@@ -216,7 +226,7 @@ class Nodes:
         if any(one is not None and one.children is not None for one in (node, other)):
             self.epoch += 1
 
-    def swapped(self, node: Node, inode: int) -> None:
+    def swapped(self, node: Inode, inode: int) -> None:
         """The name of a node is of another file on the disk now."""
         self._drop_inode(node)
         node.inode, node.pages = inode, None

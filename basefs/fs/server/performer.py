@@ -22,7 +22,7 @@ from pathlib import Path
 
 from basefs.fs.disk import Found, open_beneath
 from basefs.fs.jobs import Action, Job, Result, apply, expects
-from basefs.fs.server.device import Answer, Device, Operation, Request, private_mount
+from basefs.fs.server.device import Answer, Device, KernelRequest, Operation, private_mount
 from basefs.fs.server.passthrough import INCOMING, Passthrough
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,7 @@ class Performer:
         self._batches: queue.SimpleQueue[tuple[Sequence[Job], int, Callable[[Sequence[Result]], None]]]
         self._batches = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[tuple[_Current, threading.Event]] = queue.SimpleQueue()
+        #: Paths that the kernel is to look up again; "" for the modes of all nodes.
         self._forgotten: queue.SimpleQueue[tuple[bytes, threading.Event]] = queue.SimpleQueue()
         #: Native id of the thread that makes the system calls, and whether it still makes one that took too long.
         self._thread = 0
@@ -126,6 +127,10 @@ class Performer:
             self._forgotten.put((path, done))
         if paths and seconds:
             done.wait(seconds)
+
+    def forget_modes(self) -> None:
+        """Have the kernel ask for the modes of all files again, which show the rights of this node."""
+        self._forgotten.put((b"", threading.Event()))
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
@@ -211,13 +216,17 @@ class Performer:
     def _forget(self) -> None:
         while True:
             path, done = self._forgotten.get()
+            if not path:
+                for number in self._tree.nodes.numbers():
+                    self._device.forget_node(number, pages=False)
+                continue
             above, _, name = path.rpartition(b"/")
             with self._tree.turn:
                 parent, node = self._tree.nodes.find(above), self._tree.nodes.find(path)
             if node is not None:
-                self._device.forget_attributes(node.id)
+                self._device.forget_node(node.id)
             if parent is not None:
-                self._device.forget_attributes(parent.id)
+                self._device.forget_node(parent.id)
                 if name:
                     self._device.forget_name(parent.id, name)
             done.set()
@@ -318,7 +327,7 @@ class Performer:
         def answerer(operation: int, theirs: Answer) -> Answer:
             own = ours.get(operation, theirs)
 
-            def answer(request: Request) -> bytes | memoryview | None:
+            def answer(request: KernelRequest) -> bytes | memoryview | None:
                 with turn:
                     return own(request) if request.thread == self._thread else theirs(request)
 
@@ -349,18 +358,18 @@ class Performer:
         opened.awaited = opened.awaited or opened.writers > 0
         return opened.writers > 0 or current.how is _How.SWAP
 
-    def _lookup(self, request: Request) -> bytes:
+    def _lookup(self, request: KernelRequest) -> bytes:
         nodes = self._tree.nodes
         if request.node == nodes.root.id and bytes(request.body) == INCOMING + b"\0":
             return self._tree.pack_incoming()
         is_incoming = request.node == nodes.incoming.id
         return self._tree.lookup(request, *((0, _MORE) if is_incoming or not self._is_root else ()))
 
-    def _getattr(self, request: Request) -> bytes:
+    def _getattr(self, request: KernelRequest) -> bytes:
         node = self._tree.nodes.get(request.node)
         return self._tree.pack_attributes(node, *(() if self._is_root else (0, _MORE)))
 
-    def _setattr(self, request: Request) -> bytes:
+    def _setattr(self, request: KernelRequest) -> bytes:
         node = self._tree.nodes.get(request.node)
         result = self._apply()
         assert result.found is not None
@@ -368,7 +377,7 @@ class Performer:
             self._tree.nodes.swapped(node, result.found.inode)
         return self._tree.pack_attributes(node)
 
-    def _open(self, request: Request) -> bytes:
+    def _open(self, request: KernelRequest) -> bytes:
         current = self._current
         node = self._tree.nodes.get(request.node)
         if node.parent is None and node.opened is not None:
@@ -381,24 +390,24 @@ class Performer:
             raise OSError(errno.EBUSY, "open")
         return self._tree.pack_opened()
 
-    def _created(self, request: Request) -> bytes:
+    def _created(self, request: KernelRequest) -> bytes:
         return self._made(request) + self._tree.pack_opened()
 
-    def _made(self, request: Request) -> bytes:
+    def _made(self, request: KernelRequest) -> bytes:
         current = self._current
         self._apply()
         assert current is not None
         above, name = self._tree.disk.parent(current.job.path)
         return self._tree.pack_entry(self._tree.nodes.get(request.node), name, above)
 
-    def _removed(self, request: Request) -> bytes:
+    def _removed(self, request: KernelRequest) -> bytes:
         result = self._apply()
         assert self._current is not None and result.found is None
         name = self._current.job.path.rpartition(b"/")[2]
         self._tree.nodes.removed(self._tree.nodes.get(request.node), name)
         return b""
 
-    def _renamed(self, request: Request) -> bytes:
+    def _renamed(self, request: KernelRequest) -> bytes:
         self._apply()
         assert self._current is not None
         job, nodes = self._current.job, self._tree.nodes
@@ -410,7 +419,7 @@ class Performer:
             nodes.child(parent, name).older = [old, *old.older]
         return b""
 
-    def _ignore(self, request: Request) -> bytes:
+    def _ignore(self, request: KernelRequest) -> bytes:
         return b""
 
 

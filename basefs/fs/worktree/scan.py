@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from basefs.errors import BaseFSError
 from basefs.fs.disk import Disk, Found
 from basefs.fs.worktree.compare import kind_of
-from basefs.fs.worktree.index import Index, Row, below, shown, tips_of, to_path
+from basefs.fs.worktree.index import Row, TreeIndex, below, shown, tips_of, to_path
 from basefs.fs.worktree.machine import Machine
 from basefs.fs.worktree.pending import Pending
 from basefs.fs.worktree.publisher import Publisher
@@ -25,12 +25,16 @@ from basefs.view.states import Kind
 log = logging.getLogger(__name__)
 
 
+#: Nanoseconds after which a disk has written what was changed: vm.dirty_expire_centisecs, and a journal's commit.
+_UNWRITTEN = 60 * 10**9
+
+
 def differences(
-    replica: Replica, disk: Disk, scratch: ScratchNames
+    replica: Replica, disk: Disk, scratch: ScratchNames, since: float = float("inf")
 ) -> Iterator[tuple[bytes, Row | None, Found | None]]:
     """The paths at which the disk is not as the index says, or something was being brought, and both.
 
-    Directories come before what is in them.
+    Directories come before what is in them.  `since`: also files that have changed later, nanoseconds since 1970.
     """
     todo = [b"/"]
     top = replica.rows(lambda rows: rows.get(b"/"))
@@ -47,7 +51,7 @@ def differences(
             row = None if data is None else Row.decode(data)
             if stat.S_ISDIR(now.mode):
                 todo.append(below(path, name))
-            if row is None or row.coming is not None or not row.is_at(now):
+            if row is None or row.coming is not None or not row.is_at(now) or now.ctime > since:
                 yield below(path, name), row, now
         for name, data in names.items():
             row = Row.decode(data)
@@ -91,7 +95,7 @@ class Scanner:
         self,
         replica: Replica,
         disk: Disk,
-        index: Index,
+        index: TreeIndex,
         scratch: ScratchNames,
         pending: Pending,
         publisher: Publisher,
@@ -104,8 +108,11 @@ class Scanner:
         """Compare all names; returns how many differ."""
         self._disk.forget()
         after_cut = self._had_power_cut()
+        since = self._last_change() - _UNWRITTEN if after_cut else float("inf")
         count = 0
-        for path, row, found in differences(self._replica, self._disk, self._scratch):
+        for path, row, found in differences(self._replica, self._disk, self._scratch, since):
+            if row is not None and row.coming is None and row.is_at(found) and self._has_bytes(path, row, found):
+                continue
             count += 1
             if row is not None and row.coming is not None:
                 row = self._recover(path, row, found)
@@ -204,6 +211,27 @@ class Scanner:
         return os.readlink(name, dir_fd=directory)
 
     # -- after a power cut --------------------------------------------------------------------------------------------
+
+    def _last_change(self) -> float:
+        """When something was changed last, nanoseconds since 1970."""
+        rows = map(self._index.get, self._index.below(b"/"))
+        return max((row.found.ctime for row in rows if row is not None and row.found is not None), default=0)
+
+    def _has_bytes(self, path: bytes, row: Row, found: Found | None) -> bool:
+        """Whether a file that looks as it did has its content: a disk may have written its size and times alone."""
+        if found is None or row.kind is not Kind.FILE:
+            return True
+        try:
+            content = FileContent(self._disk.open(path, os.O_RDONLY | os.O_NONBLOCK), found.size)
+        except OSError:
+            return True
+        try:
+            return content.key == row.digest
+        except BaseFSError:
+            # It is being written to.
+            return True
+        finally:
+            content.close()
 
     def _is_torn(self, path: bytes, row: Row | None, found: Found | None) -> bool:
         """Whether a power cut has taken what was on the disk: it is gone, older than its row, or empty.

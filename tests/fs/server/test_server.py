@@ -107,6 +107,26 @@ class TestChanges:
         end(mount.point / "f")
         wait_until(lambda: of(inode, Flags.CLOSED), "the end")
 
+    def test_a_written_file_that_loses_its_name_or_gets_one(self, mount: Mounted, daemon: Daemon) -> None:
+        for lose in ((mount.point / "f").unlink, lambda: (mount.point / "g").rename(mount.point / "f")):
+            (mount.point / "g").touch()
+            with (mount.point / "f").open("wb", buffering=0) as file:
+                file.write(b"x")
+                daemon.server.perform([], 0)
+                inode = os.fstat(file.fileno()).st_ino
+                daemon.changes.clear()
+                lose()
+                daemon.server.perform([], 0)
+                assert Flags.CLOSED in [change.flags for change in daemon.changes if change.inode == inode]
+                assert mount.daemon().server.hello.writing == ()
+                daemon = mount.daemon()
+        found = os.open(mount.point, os.O_TMPFILE | os.O_WRONLY)
+        os.write(found, b"x")
+        os.link(f"/proc/self/fd/{found}", mount.point / "new", src_dir_fd=found, follow_symlinks=True)
+        daemon.wait_for("/new", flags=Flags.WRITING)
+        os.close(found)
+        daemon.wait_for("/new", flags=Flags.CLOSED)
+
     def test_a_daemon_that_catches_up_has_all_changes(self, mount: Mounted, daemon: Daemon) -> None:
         for number in range(100):
             (mount.point / f"{number}").write_text("x")
@@ -146,8 +166,8 @@ class TestOrders:
             (point / name).mkdir()
         for name in ("mine/f", "theirs/f", "theirs/in/f", "damaged/f"):
             (point / name).write_text("x")
+        assert stat.S_IMODE((point / "theirs" / "f").stat().st_mode) == 0o644
         daemon.server.rights({b"/": errno.EACCES, b"/mine": 0, b"/theirs/in": 0, b"/damaged": errno.EROFS})
-        daemon.server.forget([b"/theirs/f"])
         wait_until(lambda: stat.S_IMODE((point / "theirs" / "f").stat().st_mode) == 0o444, "the rights")
         (point / "mine" / "f").write_text("y")
         (point / "theirs" / "in" / "f").write_text("y")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
+from types import SimpleNamespace
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import sha224
@@ -11,6 +13,7 @@ from basefs.sync.session.result import SessionCounters
 from basefs.sync.wire.codec import parse
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE, INLINE_BLOCKS, MAX_LINE
 from basefs.sync.wire.messages import PAUSE, Blocks, Entries
+from tests.support.helpers import ROOT_KEY
 from tests.sync.helpers import Writer, random_bytes
 
 
@@ -81,6 +84,21 @@ def test_ordered_puts_parents_first_and_leaves_out_the_unknown():
     entries = [Entry.decode(data) for data in found]
     assert [entry.hash for entry in entries] == hashes
     assert all(child.parent == parent.hash for parent, child in pairwise(entries))
+
+
+def test_ordered_puts_what_links_name_first():
+    root = ROOT_KEY.sign(bytes(28), 1, Action.MKDIR, b"/")
+    file = ROOT_KEY.sign(root.hash, 1, Action.WRITE, b"z")
+    entries = [root, file]
+    for number in range(50):
+        entries.append(ROOT_KEY.sign(root.hash, 1, Action.LINK, b"%d" % number, entries[-1].hash))
+        entries.append(ROOT_KEY.sign(entries[-1].hash, 1, Action.MODE, b"%d" % number, b"\x01\x80"))
+    known = {entry.hash: entry.encode() for entry in entries}
+    for seed in range(5):
+        hashes = list(known)
+        random.Random(seed).shuffle(hashes)
+        found = [data for data in ordered(SimpleNamespace(entry=known.get), hashes) if data != PAUSE]
+        assert [Entry.decode(data) for data in found] == entries
 
 
 def test_ordered_keeps_an_order_that_is_good():
