@@ -360,3 +360,26 @@ def test_a_listing_holds_each_name_that_stays_once(scratch: Path) -> None:
                     (host.mount / f"comes-{number}").touch()
         assert sorted(name for name in seen if name in stay) == sorted(stay)
         assert len(seen) == len(set(seen))
+
+
+#: What the machine has found, step by step.
+CASES: dict[str, Program] = {
+    "a directory and a file change places": [([(("swap", "a", "d"), 0)], "publish")],
+    "a time is set without a daemon": [
+        ([], "kill_daemon"),
+        ([(("utime", "d", 1), 0), (("utime", "a", 1), 0)], "publish"),
+    ],
+    "a time is set by another name": [([(("utime", "b", 1), 0), (("rotate", "b", 3), 0)], "publish")],
+    "a new file is renamed at once": [([(("replace", "e/a", "{}.tmp", 0), 0)], "publish")],
+    "a touch without a daemon": [
+        ([(("utime", "a", 1), 0)], "publish"),
+        ([], "kill_daemon"),
+        ([(("open", "a", os.O_RDWR), 0), (("map", 0), 0), (("store", 0, 3), 0), (("close", 0), 0)], "publish"),
+    ],
+}
+
+
+@pytest.mark.parametrize("program", CASES.values(), ids=CASES)
+def test_found(program: Program, scratch: Path) -> None:
+    with served(scratch, "root", host=ServedHost) as (host,):
+        Play(scratch, host).play(program)

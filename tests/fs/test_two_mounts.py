@@ -193,9 +193,9 @@ class Play:
             if views[0] == views[1] and not any(left) and not any(differences(tree, views[0]) for tree in trees):
                 break
         assert left == [0, 0]
-        for tree in (views[1], *trees):
+        for name, tree in (("view", views[1]), ("first", trees[0]), ("second", trees[1])):
             differing = differences(tree, views[0])
-            assert differing == [], differing
+            assert differing == [], (name, differing)
         assert [side.served.ask("problems") for side in self.sides] == [[], []]
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -469,3 +469,14 @@ def test_readers_see_whole_versions(hosts: list[Served]) -> None:
         output, _ = reader.communicate(timeout=DEADLINE)
         assert reader.returncode == 0
         assert int(output) > 1
+
+
+def test_what_is_there_under_another_name_is_no_edit_after_a_restart(scratch: Path) -> None:
+    with served(scratch, "root", "bob", host=Served) as hosts:
+        Play(scratch, hosts).play(
+            [
+                (1, "own", [("swap", "a", "d")], ("deliver", 1)),
+                (0, "own", [], ("kill", 0)),
+                (1, "own", [("rename", "a", "b")], ("deliver", 1)),
+            ]
+        )

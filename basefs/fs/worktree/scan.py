@@ -82,8 +82,10 @@ def _entries(disk: Disk, path: bytes) -> Iterator[tuple[bytes, Found]]:
 
 
 def _is_timed(row: Row | None, found: Found) -> bool:
-    """Whether the time of last change was probably set: every other change sets both times to the same moment."""
-    return found.mtime != found.ctime and (row is None or row.found is None or found.mtime != row.found.mtime)
+    """Whether the time of last change may have been set; a change of names gives a directory two equal times."""
+    if stat.S_ISDIR(found.mode) and found.mtime == found.ctime:
+        return False
+    return row is None or row.found is None or found.mtime != row.found.mtime
 
 
 class Scanner:
