@@ -18,6 +18,7 @@ from basefs.fs.worktree.owners import Owners
 from basefs.fs.worktree.scratch import ScratchNames
 from basefs.log.blocks import MAX_CONTENT_BYTES
 from basefs.log.entries import Action
+from basefs.path import MAX_DEPTH
 from tests.fs.local import Local, exchange
 from tests.support.helpers import BOB, ROOT_KEY, noise, path
 
@@ -333,3 +334,36 @@ def test_a_filesystem_that_does_not_run_says_what_is_not_published(local: Local)
     assert count_unpublished(local.replica, owners, ScratchNames()) == 3
     assert local.replica.totals() == before
     local.tell("/same", "/changed", "/gone", "/new")
+
+
+@pytest.mark.logs("stays on this node: a path has up to")
+def test_what_a_move_takes_too_deep_stays_on_this_node(local: Local) -> None:
+    """The mount checks the path of what is moved alone."""
+    for top in ("/a", "/b"):
+        names = top
+        for _ in range(MAX_DEPTH // 2 + 10):
+            local.mkdir(names)
+            names += "/d"
+        local.save(names, b"deepest")
+    local.publish()
+    assert local.fs.unpublished() == 0
+    below = "/a" + "/d" * (MAX_DEPTH // 2)
+    local.rename("/b", below + "/b")
+    local.save("/f", b"beside")
+    local.publish()
+    assert local.fs.unpublished() > 0 and (b"f",) in local.view()
+    local.rename(below + "/b", "/b")
+    local.publish()
+    assert local.fs.unpublished() == 0 and local.view() == local.disk()
+
+
+def test_a_change_that_keeps_size_and_time_is_published(local: Local) -> None:
+    """As of cp -p, rsync -t and touch -r."""
+    local.save("/f", b"a=1")
+    local.touch("/f", 10**18)
+    local.publish()
+    local.save("/f", b"a=2")
+    local.touch("/f", 10**18)
+    local.publish()
+    assert local.view()[(b"f",)] == local.disk()[(b"f",)]
+    assert local.replica.read((b"f",)) == b"a=2"
