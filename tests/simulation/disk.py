@@ -52,6 +52,10 @@ def move_tree(source: Path, target: Path) -> None:
     for name in _BESIDE:
         if (source / name).exists():
             (source / name).rename(target / name)
+    # The rename has changed one of the two times of the directory, as if somebody had set the other one.
+    made = target / "tree" / "made~"
+    made.mkdir()
+    made.rmdir()
 
 
 def empty_files(mount: Mount, rng: random.Random) -> None:

@@ -299,8 +299,7 @@ class Mount:
     def note_published(self, replica: Replica) -> None:
         """Remember which directories are in the log."""
         live = {path for path, kind in replica.live_paths() if kind is Kind.DIRECTORY}
-        self._published.add(os.stat(self.tree).st_ino)
-        self._published.update(found.st_ino for path, found in self.walk() if path in live)
+        self._published = {os.stat(self.tree).st_ino, *(found.st_ino for path, found in self.walk() if path in live)}
 
     def shown(self) -> dict[Names, tuple[Kind, int, bytes]]:
         """What programs find at each path but those that never leave the machine: kind, bits, content or target."""
@@ -361,6 +360,8 @@ class Worktree:
         self._woken = asyncio.Event()
         self._is_closed = False
         self._tasks: list[asyncio.Task[None]] = []
+        mount.note_published(replica)
+        mount.keep_time()
         machine = Machine(loop.time, self._later, lambda: False, boot=lambda: boot.encode())
         owners = Owners(os.getuid(), os.getgid(), keep=False)
         self.filesystem = boundaries.run(
@@ -395,6 +396,7 @@ class Worktree:
 
     def _attempt(self) -> float:
         if not self._is_closed:
+            self._mount.note_published(self._replica)
             self._mount.keep_time()
             try:
                 left = self._boundaries.run(self.filesystem.attempt)

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.run import play
 
 #: What nodes warn of, as they should.
-NOTED = ("disk full", "cannot publish", "cannot store gossiped entries")
+NOTED = ("disk full", "cannot publish", "cannot store gossiped entries", "after a power cut", "a power cut has taken")
 #: Seeds of one test.
 CHUNK = 4
 FAILED = [
