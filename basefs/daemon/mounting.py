@@ -23,6 +23,7 @@ from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, MountFailed
 from basefs.fs.channel import Changed, MountServer
 from basefs.fs.filesystem import Filesystem
+from basefs.fs.sockets import connect
 from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.view.invitations import READERS
 
@@ -36,13 +37,10 @@ REVIVE_SECONDS, REVIVE_ATTEMPTS = 1.0, 30
 
 def _connect(home: Home, name: str) -> socket.socket | None:
     """Connect to the mount server of a filesystem, as its only daemon; `None` where none runs."""
-    connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(str(socket_of(home, name)))
+        return connect(socket_of(home, name))
     except OSError:
-        connection.close()
         return None
-    return connection
 
 
 def server_command(home: Home, options: DaemonOptions) -> list[str]:

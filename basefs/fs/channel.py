@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import queue
 import socket
 import struct
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from basefs.fs.disk import Attributes, Found
 from basefs.fs.jobs import Action, Expected, Job, Result
+from basefs.fs.sockets import listen
 
 log = logging.getLogger(__name__)
 
@@ -231,14 +231,7 @@ class DaemonLink:
     def __init__(self, path: Path, orders: Orders) -> None:
         """Listen.  Raises `OSError`."""
         self._orders = orders
-        path.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX)
-        before = os.umask(0o177)
-        try:
-            self._listener.bind(str(path))
-        finally:
-            os.umask(before)
-        self._listener.listen()
+        self._listener = listen(path)
         self._path = path
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)

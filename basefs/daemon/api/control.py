@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import socket
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from typing import Any
 
 from basefs import __version__, errors
 from basefs.errors import DaemonError, DaemonGone, NotRunning, OtherVersion
+from basefs.fs.sockets import connect
 
 #: Longest line either way, bytes.  A listing of 100 000 paths is about 20 MB; more would be a mistake.
 MAX_LINE = 64 * 1024 * 1024
@@ -97,13 +97,10 @@ def stream(path: Path, command: str, arguments: dict[str, Any]) -> Iterator[Any]
 
 
 def _connection(path: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.connect(os.fspath(path))
+        return connect(path)
     except OSError:
-        connection.close()
         raise NotRunning(f"{path.stem} is not running: start it with 'basefs mount' or 'basefs run'") from None
-    return connection
 
 
 def _result(path: Path, command: str, answer: dict[str, Any]) -> Any:

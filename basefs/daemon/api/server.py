@@ -12,6 +12,7 @@ from typing import Any
 
 from basefs.daemon.api.control import MAX_LINE, encode_line
 from basefs.errors import BaseFSError, DaemonError
+from basefs.fs.sockets import listen
 from basefs.tasks import cancel
 
 log = logging.getLogger(__name__)
@@ -31,14 +32,10 @@ class ControlServer:
 
     async def start(self) -> None:
         """Listen.  A socket left by a daemon that was killed is replaced.  Raises `DaemonError`."""
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-        # The directory is 0700, so nobody can connect before the mode is set.
         try:
-            self._server = await asyncio.start_unix_server(self._serve, self._path, limit=MAX_LINE)
+            self._server = await asyncio.start_unix_server(self._serve, sock=listen(self._path), limit=MAX_LINE)
         except OSError as error:
             raise DaemonError(f"cannot open the control socket {self._path}: {error.strerror or error}") from None
-        self._path.chmod(0o600)
 
     async def stop(self) -> None:
         """Stop listening, and end the streams."""

@@ -106,8 +106,6 @@ def _port_user(port: int, kind: socket.SocketKind) -> str:
 #: Bytes below which a disk counts as nearly full, as below a fiftieth of it: a copy of /etc takes some 2 MB, and
 #: SQLite needs room for its own files.
 LOW_BYTES = 100_000_000
-#: Longest path of a UNIX socket, bytes: unix(7), without the NUL.
-_MAX_SOCKET = 107
 
 
 def examine_keys() -> list[Diagnosis]:
@@ -117,13 +115,12 @@ def examine_keys() -> list[Diagnosis]:
 
 
 def examine_home(home: Home) -> list[Diagnosis]:
-    """Permissions, room, and the length of its path; nothing if there is no home yet."""
+    """Permissions and room; nothing if there is no home yet."""
     if not home.path.exists():
         return []
     return [
         *_home_directory(home.path),
         *_key_file(home.default_key),
-        *_sockets(home),
         *disk(home.path),
         *_settings(home),
     ]
@@ -160,14 +157,6 @@ def _settings(home: Home) -> list[Diagnosis]:
         what = f"nothing can be mounted: {error}"
         return [problem("home", what, f"correct {home.settings_path}, or move it away: it is optional")]
     return []
-
-
-def _sockets(home: Home) -> list[Diagnosis]:
-    longest = max((len(os.fsencode(home.path / "run" / f"{name}.sock")), name) for name in [*home.names(), "name"])
-    if longest[0] <= _MAX_SOCKET:
-        return []
-    what = f"the path of {home.path} is too long for the socket of {longest[1]}: {longest[0]} of {_MAX_SOCKET} bytes"
-    return [problem("home", what, "set BASEFS_HOME to a shorter path")]
 
 
 def disk(path: Path) -> list[Diagnosis]:
