@@ -120,7 +120,9 @@ class Program:
         self._mount.require_writable(path)
         if flags & os.O_CREAT:
             self._mount.require_room()
-        return _File(self._mount, path, os.open(self._mount.place(path), os.O_RDWR | os.O_NOFOLLOW | flags, mode))
+        return _File(
+            self._mount, path, os.open(self._mount.place(path), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, mode)
+        )
 
     # -- deeds --------------------------------------------------------------------------------------------------------
 
