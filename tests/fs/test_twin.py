@@ -236,7 +236,7 @@ class RealHost:
                 return view_of(replica, Owners(0, 0, keep=True))
 
 
-@part(60)
+@part(20)
 @given(PROGRAMS)
 def test_a_mount_is_like_a_disk(program: Program) -> None:
     with temporary_directory() as base, served(base, "root", host=ServedHost) as (host,):
@@ -244,7 +244,7 @@ def test_a_mount_is_like_a_disk(program: Program) -> None:
         assert "Traceback" not in host.log()
 
 
-@part(150)
+@part(100)
 @given(PROGRAMS)
 def test_a_mount_with_a_whole_daemon_is_like_a_disk(program: Program) -> None:
     with temporary_directory() as base, Node.temporary(base) as node:
@@ -371,11 +371,6 @@ CASES: dict[str, Program] = {
     ],
     "a time is set by another name": [([(("utime", "b", 1), 0), (("rotate", "b", 3), 0)], "publish")],
     "a new file is renamed at once": [([(("replace", "e/a", "{}.tmp", 0), 0)], "publish")],
-    "a touch without a daemon": [
-        ([(("utime", "a", 1), 0)], "publish"),
-        ([], "kill_daemon"),
-        ([(("open", "a", os.O_RDWR), 0), (("map", 0), 0), (("store", 0, 3), 0), (("close", 0), 0)], "publish"),
-    ],
 }
 
 

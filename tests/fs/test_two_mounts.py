@@ -265,7 +265,7 @@ class Play:
         self.meet()
 
 
-@part(75)
+@part(30)
 @given(PROGRAMS)
 def test_two_mounts_are_one_filesystem(program: Program) -> None:
     with temporary_directory() as base, served(base, "root", "bob", host=Served) as hosts:

@@ -87,11 +87,11 @@ def view(tree: Tree, elsewhere: View | None = None) -> View:
 
 
 def differences(expected: View, found: View) -> list[tuple[str, Face | None, Face | None]]:
-    """Where two views differ.  A directory whose time was not set has any."""
+    """Where two views differ.  What has no time that was set may have any: the same saved again is no change."""
     differing = []
     for text in sorted({*expected, *found}):
         one, other = expected.get(text), found.get(text)
-        if one is not None and other is not None and stat.S_ISDIR(one.mode) and one.time is None:
+        if one is not None and other is not None and one.time is None:
             other = other._replace(time=None)
         if one != other:
             differing.append((text, one, other))
