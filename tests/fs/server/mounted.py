@@ -88,6 +88,8 @@ class Mounted:
                 os.chown(directory, user, user)
         if user is not None:
             base.chmod(0o777)
+        # As a daemon before has said.
+        (home / "rights.json").write_text('{"/": 0}')
         command = [
             *(("prlimit", f"--nofile={limit}:{limit}") if limit else ()),
             *(("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user is not None else ()),
