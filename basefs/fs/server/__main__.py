@@ -21,7 +21,7 @@ if not getattr(sys.flags, "safe_path", False):
 from basefs.errors import BaseFSError, MountFailed
 from basefs.fs.channel import VERSION, DaemonLink, Hello
 from basefs.fs.disk import Disk
-from basefs.fs.jobs import Job, Result
+from basefs.fs.jobs import JobResult, TreeJob
 from basefs.fs.server.device import (
     Device,
     forbid_following,
@@ -112,7 +112,7 @@ class Server:
         self._rights.keep()
         self._performer.forget_modes()
 
-    def perform(self, jobs: Sequence[Job], seen: int, answer: Callable[[Sequence[Result]], None]) -> None:
+    def perform(self, jobs: Sequence[TreeJob], seen: int, answer: Callable[[Sequence[JobResult]], None]) -> None:
         """Do jobs."""
         self._performer.perform(jobs, seen, answer)
 
