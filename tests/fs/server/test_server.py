@@ -337,7 +337,7 @@ class TestLives:
         loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
         assert {name.split(".")[1] for name in loaded if "." in name} == {"durable", "errors", "fs", "path"}
         parts = {".".join(name.split(".")[1:3]) for name in loaded if name.count(".") > 1}
-        assert parts == {"fs.channel", "fs.disk", "fs.jobs", "fs.server"}
+        assert parts == {"fs.channel", "fs.disk", "fs.jobs", "fs.server", "fs.sockets"}
 
     def test_names_that_are_not_listed(self, scratch: Path) -> None:
         with mounted(scratch, "--keep-owners", "--hide", ".cluster", "--hide", ".readers") as mount:
