@@ -67,7 +67,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
             Owners(options.uid, options.gid, keep=options.keep_owners),
             options.settings.quiet_window,
             ScratchNames(options.settings.never_publish),
-            mounted=options.mountpoint is not None and is_served(home, options.name),
+            mounted=options.mountpoint is not None and is_served(home, options.name, options.mountpoint),
         )
         stop = threading.Event()
         services = EventLoopServices(home, options, replica, filesystem, stop.set, manager)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import basefs.fs.server
 from basefs.daemon.config import Home
-from basefs.daemon.mounts import clear_dead, is_dead, mounts, socket_of
+from basefs.daemon.lock import is_held
+from basefs.daemon.mounts import Mount, clear_dead, is_dead, is_own, mounts, socket_of
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, MountFailed
 from basefs.fs.channel import Changed, MountServer
@@ -186,22 +187,23 @@ class Mounting:
         self._on_end()
 
 
-def is_served(home: Home, name: str) -> bool:
-    """Whether a mount server of this filesystem runs, which a daemon attaches to."""
-    served = any(mount.name == name and not is_dead(mount.point) for mount in mounts())
-    return served and socket_of(home, name).is_socket()
+def is_served(home: Home, name: str, mountpoint: Path) -> bool:
+    """Whether a mount server of this filesystem serves this mount point, which its next daemon attaches to."""
+    served = socket_of(home, name).is_socket() and Mount(name, mountpoint) in mounts()
+    return served and not is_dead(mountpoint)
 
 
 def check_attachable(home: Home, name: str, mountpoint: Path) -> bool:
-    """Whether a mount server of this filesystem serves this mount point already.
+    """Whether a mount server without a daemon serves this mount point of this filesystem already.
 
     Raises `MountFailed` where it serves another one.
     """
-    if not is_served(home, name):
+    if is_held(home.directory(name)):
         return False
-    served = [mount.point for mount in mounts() if mount.name == name]
-    if mountpoint in served:
-        return True
+    own = [mount.point for mount in mounts() if mount.name == name and is_own(home, mount)]
+    served = [point for point in own if not is_dead(point)]
+    if not served or mountpoint in served:
+        return bool(served)
     raise MountFailed(f"{name} is mounted on {served[-1]} still: mount it there, or 'basefs unmount {name}' first")
 
 

@@ -34,7 +34,7 @@ class TestMountServerOfTheServiceManager:
     @pytest.mark.process
     def test_the_daemon_neither_mounts_nor_unmounts(self, node: Node, conf: Cli, point: Path) -> None:
         command = [COMMAND, "mount", "-fs", "conf", point, "--serve-only"]
-        daemon = subprocess.Popen(command, env=node.environment, stderr=subprocess.DEVNULL)
+        daemon = subprocess.Popen(command, env=node.environment)
         mount = [COMMAND, "mount", "--mount-only", "conf", point, "-o", "noexec,nosymfollow"]
         server = subprocess.Popen(mount, env=node.environment)
         try:
