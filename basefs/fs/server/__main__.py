@@ -27,6 +27,7 @@ from basefs.fs.server.device import (
 from basefs.fs.server.passthrough import Passthrough, ShownOwners
 from basefs.fs.server.performer import Performer
 from basefs.fs.server.rights import Rights
+from basefs.notify import ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Server:
         options = [option for option in arguments.options.split(",") if option]
         read_only = arguments.read_only or "ro" in options
         options = [option for option in options if option not in ("ro", "rw")]
+        self._manager = ServiceManager.from_environment()
         self._mountpoint: Path = arguments.mountpoint
         self._over = threading.Event()
         self._rights = Rights()
@@ -91,6 +93,7 @@ class Server:
         threading.Thread(target=self._tree.sync, name="sync", daemon=True).start()
         self._link.start()
         print("ready", flush=True)  # noqa: T201
+        self._manager.ready()
 
     def hello(self, seen: int) -> Hello:
         """The first line to a daemon."""
