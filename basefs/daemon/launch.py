@@ -19,7 +19,6 @@ from basefs.daemon.keyfiles import default_keys
 from basefs.daemon.main import run
 from basefs.daemon.mounting import check_attachable, serve_mount
 from basefs.daemon.mounts import check_mountpoint, clear_dead, parse_options
-from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.settings import Settings, check_patterns, parse_size
 from basefs.errors import AlreadyRunning, BaseFSError, DaemonError, MountFailed, UsageError
@@ -27,6 +26,7 @@ from basefs.fs.events.rules import Rule
 from basefs.fs.events.runner import HandlerSettings
 from basefs.gossip.members import split_host_port
 from basefs.log.keys import SigningKey
+from basefs.notify import ServiceManager
 
 #: How a child reports that its filesystem answers; anything else on the pipe is why it does not.
 _READY = b"ready"

@@ -22,7 +22,6 @@ from basefs.daemon.conflicts import ConflictWatch
 from basefs.daemon.handover import HandOver
 from basefs.daemon.lasting import repeat
 from basefs.daemon.network import Network
-from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, StoreError
 from basefs.fs.events.feed import Feed
@@ -30,6 +29,7 @@ from basefs.fs.events.journal import Live
 from basefs.fs.events.queue import CONFLICT, Event
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
+from basefs.notify import ServiceManager
 from basefs.path import parse
 from basefs.replica.replica import Replica
 from basefs.tasks import cancel

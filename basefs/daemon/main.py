@@ -23,13 +23,13 @@ from basefs.daemon.lock import LEAVE_PATIENCE, exclusive, only_agent
 from basefs.daemon.loop import EventLoopServices
 from basefs.daemon.mounting import Mounting
 from basefs.daemon.mounts import served_at
-from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import DaemonError
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.worktree.owners import Owners
 from basefs.fs.worktree.scratch import ScratchNames
 from basefs.log.reserve import DiskLimits
+from basefs.notify import ServiceManager
 from basefs.replica.replica import Replica
 
 log = logging.getLogger(__name__)

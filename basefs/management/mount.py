@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from basefs.daemon.api.messages import ClusterMember, ListMembers
+from basefs.daemon.api.messages import ClusterMember, ListMembers, Publish
 from basefs.daemon.config import Home
 from basefs.errors import DaemonError, UsageError
 from basefs.management.members import UNKNOWN, lag_of
@@ -82,6 +82,8 @@ def _catch_up(name: str, deadline: float) -> None:
         others = [each for each in ask_daemon(home, name, ListMembers()) if each.same_filesystem and not each.own]
         step = next((each for each in others if each.lag is not None and each.lag.in_step), None)
         if step is not None:
+            # The log has it; now the mount shows it.
+            ask_daemon(home, name, Publish())
             notify(f"{name} has caught up with {step.name}")
             return
         if time.monotonic() > deadline:

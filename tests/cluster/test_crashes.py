@@ -1,4 +1,4 @@
-"""kill -9 of the daemon and of its Serf agent: what a close() has returned for is there."""
+"""kill -9 of the daemon, its mount server and its Serf agent: what a close() has returned for is there."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         self._directory = directory
         self.closed: dict[str, str] = {}
+        self.written = 0
         self.failed = False
         self.stop = threading.Event()
 
@@ -45,6 +46,7 @@ class Writer(threading.Thread):
                 return
             self.closed[name] = text
             number += 1
+            self.written = number
 
 
 def _start_writing(node: Node) -> Writer:
@@ -60,24 +62,52 @@ def _check_files(node: Node, closed: dict[str, str]) -> None:
         assert (node.mountpoint / name).read_text() == text
 
 
-def test_files_closed_before_the_daemon_was_killed_are_there(shared: Callable[[int], Cluster]) -> None:
+def test_writes_go_on_while_the_daemon_is_killed(shared: Callable[[int], Cluster]) -> None:
     cluster = shared(3)
     node, other, _ = cluster.nodes
     for _ in range(2):
         writer = _start_writing(node)
         serf = ask(node, "network")["serf_pid"]
-        os.kill(node.daemon(NAME), signal.SIGKILL)
-        writer.join(DEADLINE)
-        assert writer.failed
-        with pytest.raises(OSError):
-            os.listdir(node.mountpoint)
+        node.kill(NAME)
         wait_until(
             lambda serf=serf: not Path(f"/proc/{serf}").exists(), DEADLINE, "the Serf agent dies with the daemon"
         )  # type: ignore[misc]
+        _check_goes_on(writer)
         node.mount(NAME, "--owners")
+        _check_goes_on(writer)
+        writer.stop.set()
+        writer.join(DEADLINE)
+        assert not writer.failed
         _check_files(node, writer.closed)
     cluster.wait_until_equal(DEADLINE)
     _check_files(other, writer.closed)
+
+
+def _check_goes_on(writer: Writer) -> None:
+    before = writer.written
+    wait_until(lambda: writer.failed or writer.written > before + 1, DEADLINE, "the writer goes on")
+
+
+@pytest.mark.logs("the mount server has died, mounting again")
+def test_files_closed_before_the_mount_server_was_killed_are_there(shared: Callable[[int], Cluster]) -> None:
+    cluster = shared(3)
+    node, other, _ = cluster.nodes
+    for _ in range(2):
+        writer = _start_writing(node)
+        os.kill(node.server(NAME), signal.SIGKILL)
+        writer.join(DEADLINE)
+        assert writer.failed
+        wait_until(lambda: _answers(node.mountpoint), DEADLINE, "the daemon mounts again")
+        _check_files(node, writer.closed)
+    cluster.wait_until_equal(DEADLINE)
+    _check_files(other, writer.closed)
+
+
+def _answers(mountpoint: Path) -> bool:
+    try:
+        return os.path.ismount(mountpoint) and bool(os.listdir(mountpoint))
+    except OSError:
+        return False
 
 
 def test_writes_go_on_while_the_serf_agent_is_killed(shared: Callable[[int], Cluster]) -> None:

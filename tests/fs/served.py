@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from basefs.daemon.config import QUIET_SECONDS, Home
 from basefs.daemon.main import SWITCH_INTERVAL
-from basefs.daemon.mounting import Mounting, is_served
-from basefs.daemon.mounts import is_dead
+from basefs.daemon.mounting import Mounting
+from basefs.daemon.mounts import is_dead, served_at
 from basefs.daemon.options import DaemonOptions
 from basefs.daemon.settings import Settings
 from basefs.fs.events.runner import HandlerSettings
@@ -88,7 +88,9 @@ class _Daemon:
         # Ahead of what was signed before a kill.
         clock.now = BIRTH + 1000.0 * self._replica.totals()["entries"]
         self._owners = Owners(os.getuid(), os.getgid(), keep=True)
-        self._filesystem = Filesystem(self._replica, self._owners, QUIET_SECONDS, mounted=is_served(home, NAME))
+        self._filesystem = Filesystem(
+            self._replica, self._owners, QUIET_SECONDS, mounted=served_at(home, NAME) is not None
+        )
         options = DaemonOptions(
             name=NAME,
             mountpoint=base / "mount",

@@ -125,7 +125,13 @@ class Cluster:
         return {ask(node, "summary")["root_hash"] for node in self.nodes}
 
     def _is_equal(self) -> bool:
-        return len(self.root_hashes()) == 1 and all(map(whole_root, self.nodes))
+        hashes = self.root_hashes()
+        if len(hashes) > 1 or not all(map(whole_root, self.nodes)):
+            return False
+        for node in self.nodes:
+            # Brings what the log has to the directory.
+            ask(node, "publish")
+        return self.root_hashes() == hashes
 
     def empty(self) -> None:
         """Remove all files, until no node has one and each sees all nodes alive.  Raises OSError, `BaseFSError`."""
@@ -145,7 +151,7 @@ class Cluster:
             wait_until(lambda n=node: everybody <= _alive_at(n), self.patience, f"{node.address} sees all")  # type: ignore[misc]
 
     def wait_until_equal(self, deadline: float) -> float:
-        """Until all nodes have the same root hash, and all contents; returns the seconds that it took."""
+        """Until all nodes have the same root hash and all contents, and show them; returns the seconds that it took."""
         return wait_until(self._is_equal, deadline, "all root hashes are equal, and no content is missing")
 
 

@@ -8,7 +8,6 @@ import logging
 import os
 import resource
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from basefs.fs.server.device import (
 from basefs.fs.server.passthrough import Passthrough, ShownOwners
 from basefs.fs.server.performer import Performer
 from basefs.fs.server.rights import Rights
+from basefs.notify import ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class Server:
         options = [option for option in arguments.options.split(",") if option]
         read_only = arguments.read_only or "ro" in options
         options = [option for option in options if option not in ("ro", "rw")]
+        self._manager = ServiceManager.from_environment()
         self._mountpoint: Path = arguments.mountpoint
         self._over = threading.Event()
         self._rights = Rights(arguments.tree / "rights.json")
@@ -98,7 +99,7 @@ class Server:
         threading.Thread(target=self._tree.sync, name="sync", daemon=True).start()
         self._link.start()
         print("ready", flush=True)  # noqa: T201
-        _notify_manager()
+        self._manager.ready()
 
     def hello(self, seen: int) -> Hello:
         """The first line to a daemon."""
@@ -140,14 +141,6 @@ class Server:
         # process need not wait.
         self._link.close()
         os._exit(0)
-
-
-def _notify_manager() -> None:
-    """Notify a service manager that runs this as a `Type=notify` service: sd_notify(3)."""
-    address = os.environ.pop("NOTIFY_SOCKET", "")
-    if address:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(b"READY=1", "\0" + address[1:] if address.startswith("@") else address)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Telling the service manager how the daemon is: the protocol of sd_notify(3), a datagram of `NAME=value` lines."""
+"""Telling the service manager how one of its processes is: sd_notify(3), a datagram of `NAME=value` lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls) -> ServiceManager:
-        """The one that the environment names, which is then forgotten: what a daemon starts does not speak for it."""
+        """The one that the environment names, which is then forgotten: what a process starts does not speak for it."""
         return cls(os.environ.pop("NOTIFY_SOCKET", None))
 
     @property
@@ -45,7 +45,7 @@ class ServiceManager:
         if not self._address:
             return
         name = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        # A manager that went away must not end the daemon.
+        # A manager that went away must not end this process.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(1)
             sender.sendto(message.encode("utf-8", "replace"), name)

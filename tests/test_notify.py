@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from basefs.daemon.notify import ServiceManager
+from basefs.notify import ServiceManager
 from tests.support.mounts import temporary_directory
 
 
