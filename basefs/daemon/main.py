@@ -21,7 +21,8 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import LEAVE_PATIENCE, exclusive, only_agent
 from basefs.daemon.loop import EventLoopServices
-from basefs.daemon.mounting import Mounting, is_served
+from basefs.daemon.mounting import Mounting
+from basefs.daemon.mounts import served_at
 from basefs.daemon.notify import ServiceManager
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import DaemonError
@@ -67,7 +68,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
             Owners(options.uid, options.gid, keep=options.keep_owners),
             options.settings.quiet_window,
             ScratchNames(options.settings.never_publish),
-            mounted=options.mountpoint is not None and is_served(home, options.name),
+            mounted=options.mountpoint is not None and served_at(home, options.name) is not None,
         )
         stop = threading.Event()
         services = EventLoopServices(home, options, replica, filesystem, stop.set, manager)

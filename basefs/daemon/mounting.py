@@ -6,7 +6,6 @@ Where the service manager runs the server (`--serve-only`, `--mount-only`), the 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import basefs.fs.server
 from basefs.daemon.config import Home
-from basefs.daemon.mounts import clear_dead, is_dead, mounts, socket_of
+from basefs.daemon.mounts import clear_dead, forget_server, note_server, served_at, socket_of
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, MountFailed
 from basefs.fs.channel import Changed, MountServer
@@ -122,6 +121,8 @@ class Mounting:
 
     def ended(self, orderly: bool) -> None:
         """The server has unmounted in order, or died."""
+        if orderly:
+            forget_server(self._home, self._options.name)
         self._ended.set()
         if orderly or self._ending.is_set():
             if not self._ending.is_set():
@@ -144,8 +145,8 @@ class Mounting:
         mountpoint = self._options.mountpoint
         assert mountpoint is not None
         clear_dead(mountpoint)
-        with contextlib.suppress(FileNotFoundError):
-            socket_of(self._home, self._options.name).unlink()
+        socket_of(self._home, self._options.name).unlink(missing_ok=True)
+        note_server(self._home, self._options.name, mountpoint)
         process = self._process = subprocess.Popen(
             server_command(self._home, self._options),
             stdin=subprocess.DEVNULL,
@@ -186,29 +187,23 @@ class Mounting:
         self._on_end()
 
 
-def is_served(home: Home, name: str) -> bool:
-    """Whether a mount server of this filesystem runs, which a daemon attaches to."""
-    served = any(mount.name == name and not is_dead(mount.point) for mount in mounts())
-    return served and socket_of(home, name).is_socket()
-
-
 def check_attachable(home: Home, name: str, mountpoint: Path) -> bool:
     """Whether a mount server of this filesystem serves this mount point already.
 
     Raises `MountFailed` where it serves another one.
     """
-    if not is_served(home, name):
-        return False
-    served = [mount.point for mount in mounts() if mount.name == name]
-    if mountpoint in served:
-        return True
-    raise MountFailed(f"{name} is mounted on {served[-1]} still: mount it there, or 'basefs unmount {name}' first")
+    point = served_at(home, name)
+    if point is None or point == mountpoint:
+        return point is not None
+    raise MountFailed(f"{name} is mounted on {point} still: mount it there, or 'basefs unmount {name}' first")
 
 
 def serve_mount(home: Home, options: DaemonOptions) -> None:
     """Become the mount server of a filesystem, in the foreground; does not return.  Raises `MountFailed`."""
     command = server_command(home, options)
+    assert options.mountpoint is not None
     try:
+        note_server(home, options.name, options.mountpoint)
         os.execv(command[0], command)
     except OSError as error:
         raise MountFailed(f"cannot start the mount server: {error.strerror}") from None

@@ -17,6 +17,7 @@ from pathlib import Path
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
+from basefs.durable import write_file
 from basefs.errors import MountFailed, UsageError, suggestion
 
 #: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
@@ -73,11 +74,38 @@ def mount_at(text: str) -> Mount | None:
 
 def is_own(home: Home, mount: Mount) -> bool:
     """Whether a mount belongs to a daemon of this home, dead or alive."""
+    if served_at(home, mount.name) == mount.point:
+        return True
     facts = RunFile(home, mount.name).read()
     if facts is None or facts[1] != mount.point:
         return False
-    # A home that was copied while its filesystem was mounted says the same as the first one, and has no socket.
-    return is_held(home.directory(mount.name)) or is_dead(mount.point) or socket_of(home, mount.name).is_socket()
+    # A home that was copied while its filesystem was mounted says the same as the first one.
+    return is_held(home.directory(mount.name)) or is_dead(mount.point)
+
+
+def served_at(home: Home, name: str) -> Path | None:
+    """Where a mount server of this home serves a filesystem, with or without a daemon; `None` where none runs."""
+    try:
+        point = Path(_record_of(home, name).read_text())
+    except OSError:
+        return None
+    # The record outlives a server that was killed, and a copy of the home has no socket.
+    runs = socket_of(home, name).is_socket() and Mount(name, point) in mounts() and not is_dead(point)
+    return point if runs else None
+
+
+def note_server(home: Home, name: str, point: Path) -> None:
+    """Record where a mount server is about to serve a filesystem.  Raises `OSError`."""
+    write_file(_record_of(home, name), os.fsencode(point))
+
+
+def forget_server(home: Home, name: str) -> None:
+    """Remove the record: the server has unmounted."""
+    _record_of(home, name).unlink(missing_ok=True)
+
+
+def _record_of(home: Home, name: str) -> Path:
+    return home.run_directory() / f"{name}.mountpoint"
 
 
 def socket_of(home: Home, name: str) -> Path:

@@ -19,8 +19,8 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from basefs.fs.disk import Attributes, Found
-from basefs.fs.jobs import Action, Expected, Job, Result
+from basefs.fs.disk import FileAttributes, Found
+from basefs.fs.jobs import Expected, JobAction, JobResult, TreeJob
 from basefs.fs.sockets import listen
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Changed(NamedTuple):
 class Hello(NamedTuple):
     """What a mount server says first.
 
-    Attributes:
+    FileAttributes:
         version: of the protocol; only `stop` is understood by every version.
         pid: its process.
         mountpoint: where its mount is.
@@ -103,7 +103,7 @@ class MountServer:
         self._lines = _Lines(connection)
         self._handler = handler
         self._lock = threading.Lock()
-        self._jobs: dict[int, queue.SimpleQueue[list[Result] | None]] = {}
+        self._jobs: dict[int, queue.SimpleQueue[list[JobResult] | None]] = {}
         self._last_job = 0
         self._orderly = False
         self._alive = True
@@ -112,13 +112,13 @@ class MountServer:
         threading.Thread(target=self._read, name="mount-reader", daemon=True).start()
         threading.Thread(target=self._handle, name="mount-handler", daemon=True).start()
 
-    def perform(self, jobs: Sequence[Job], seen: int) -> list[Result]:
+    def perform(self, jobs: Sequence[TreeJob], seen: int) -> list[JobResult]:
         """Have jobs done in this order, of paths that did not change after the change number `seen`.
 
         None is done if the server is gone or does not answer in time.  Without jobs it waits until the handler has
         every change of the operations that ended before.
         """
-        answer: queue.SimpleQueue[list[Result] | None] = queue.SimpleQueue()
+        answer: queue.SimpleQueue[list[JobResult] | None] = queue.SimpleQueue()
         with self._lock:
             self._last_job = number = self._last_job + 1
             self._jobs[number] = answer
@@ -129,7 +129,7 @@ class MountServer:
                 results = answer.get(timeout=JOBS_SECONDS)
         with self._lock:
             self._jobs.pop(number, None)
-        return results or [Result(False, None, "the mount server does not answer")] * len(jobs)
+        return results or [JobResult(False, None, "the mount server does not answer")] * len(jobs)
 
     def rights(self, rights: Mapping[bytes, int]) -> None:
         """Say where this node may write: path -> 0, or the errno of a write; the nearest path above decides."""
@@ -209,7 +209,7 @@ class Orders(Protocol):
     def rights(self, rights: Mapping[bytes, int]) -> None:
         """These hold from now on."""
 
-    def perform(self, jobs: Sequence[Job], seen: int, answer: Callable[[Sequence[Result]], None]) -> None:
+    def perform(self, jobs: Sequence[TreeJob], seen: int, answer: Callable[[Sequence[JobResult]], None]) -> None:
         """Do jobs, then call `answer`; returns at once."""
 
     def forget(self, paths: Sequence[bytes]) -> None:
@@ -340,7 +340,7 @@ class DaemonLink:
         if kind == "jobs":
             number, seen, jobs = rest
 
-            def answer(results: Sequence[Result]) -> None:
+            def answer(results: Sequence[JobResult]) -> None:
                 # Behind the changes that were made before.
                 self._send_waiting()
                 with contextlib.suppress(OSError):
@@ -454,7 +454,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _pack_job(job: Job) -> list[Any]:
+def _pack_job(job: TreeJob) -> list[Any]:
     attributes: list[Any] | None = None
     if job.attributes is not None:
         xattrs = job.attributes.xattrs
@@ -463,17 +463,21 @@ def _pack_job(job: Job) -> list[Any]:
     return [_text(job.path), job.action.value, job.expected, _text(job.temporary), attributes]
 
 
-def _unpack_job(packed: Sequence[Any]) -> Job:
+def _unpack_job(packed: Sequence[Any]) -> TreeJob:
     path, action, expected, temporary, attributes = packed
     if attributes is not None:
         mode, owner, mtime, texts = attributes
         xattrs = None if texts is None else {_bytes(name): _bytes(value) for name, value in texts.items()}
-        attributes = Attributes(mode, None if owner is None else tuple(owner), mtime, xattrs)
-    return Job(
-        _bytes(path), Action(action), None if expected is None else Expected(*expected), _bytes(temporary), attributes
+        attributes = FileAttributes(mode, None if owner is None else tuple(owner), mtime, xattrs)
+    return TreeJob(
+        _bytes(path),
+        JobAction(action),
+        None if expected is None else Expected(*expected),
+        _bytes(temporary),
+        attributes,
     )
 
 
-def _unpack_result(packed: Sequence[Any]) -> Result:
+def _unpack_result(packed: Sequence[Any]) -> JobResult:
     done, found, reason = packed
-    return Result(done, None if found is None else Found(*found), reason)
+    return JobResult(done, None if found is None else Found(*found), reason)

@@ -11,10 +11,10 @@ import stat
 from enum import Enum
 from typing import NamedTuple
 
-from basefs.fs.disk import Attributes, Disk, Found
+from basefs.fs.disk import Disk, FileAttributes, Found
 
 
-class Action(Enum):
+class JobAction(Enum):
     """What a job does to a path."""
 
     #: Remove a file, a link, a special file or an empty directory.
@@ -41,10 +41,10 @@ class Expected(NamedTuple):
     gid: int
 
 
-class Job(NamedTuple):
+class TreeJob(NamedTuple):
     """One change of one path.
 
-    Attributes:
+    FileAttributes:
         path: "/a/b", as the kernel writes it.
         action: what is done.
         expected: what must be there; `None` for nothing.
@@ -53,13 +53,13 @@ class Job(NamedTuple):
     """
 
     path: bytes
-    action: Action
+    action: JobAction
     expected: Expected | None
     temporary: bytes = b""
-    attributes: Attributes | None = None
+    attributes: FileAttributes | None = None
 
 
-class Result(NamedTuple):
+class JobResult(NamedTuple):
     """Whether a job was done, what is at its path now (`None` for nothing), and why it was not done."""
 
     done: bool
@@ -67,7 +67,7 @@ class Result(NamedTuple):
     reason: str = ""
 
 
-def expects(job: Job, found: Found | None) -> bool:
+def expects(job: TreeJob, found: Found | None) -> bool:
     """Whether a job may be done where its path is `found`."""
     expected = job.expected
     if found is None or expected is None:
@@ -77,28 +77,28 @@ def expects(job: Job, found: Found | None) -> bool:
     return expected == (found.mode, found.inode, found.size, found.mtime, found.uid, found.gid)
 
 
-def apply(disk: Disk, job: Job) -> Result:
+def apply(disk: Disk, job: TreeJob) -> JobResult:
     """Do a job on the disk, if it expects what is there."""
     found = disk.look(job.path)
     if not expects(job, found):
-        return Result(False, found, "changed meanwhile")
+        return JobResult(False, found, "changed meanwhile")
     try:
         _perform(disk, job, found)
     except OSError as error:
-        return Result(False, disk.look(job.path), error.strerror or str(error))
-    return Result(True, disk.look(job.path))
+        return JobResult(False, disk.look(job.path), error.strerror or str(error))
+    return JobResult(True, disk.look(job.path))
 
 
-def _perform(disk: Disk, job: Job, found: Found | None) -> None:
+def _perform(disk: Disk, job: TreeJob, found: Found | None) -> None:
     above, name = disk.parent(job.path)
-    if job.action is Action.REMOVE:
+    if job.action is JobAction.REMOVE:
         assert found is not None
         if stat.S_ISDIR(found.mode):
             os.rmdir(name, dir_fd=above)
             disk.forget()
         else:
             os.unlink(name, dir_fd=above)
-    elif job.action is Action.PUT:
+    elif job.action is JobAction.PUT:
         put = os.stat(job.temporary, dir_fd=disk.incoming, follow_symlinks=False)
         os.rename(job.temporary, name, src_dir_fd=disk.incoming, dst_dir_fd=above)
         if found is not None and found.inode == put.st_ino:
@@ -106,6 +106,6 @@ def _perform(disk: Disk, job: Job, found: Found | None) -> None:
             os.unlink(job.temporary, dir_fd=disk.incoming)
     else:
         assert job.attributes is not None
-        if job.action is Action.MAKE_DIRECTORY:
+        if job.action is JobAction.MAKE_DIRECTORY:
             os.mkdir(name, 0o700, dir_fd=above)
         disk.set_attributes(above, name, job.attributes)

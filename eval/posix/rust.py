@@ -50,7 +50,8 @@ def pjdfstest(place: Path, scratch: Path) -> list[Outcome]:
     users = ", ".join(f'["{user}", "{group}"]' for user, group in _USERS)
     config.write_text(
         "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutimensat = {}\nutime_now = {}\n"
-        f"[settings]\nnaptime = 0.05\nallow_remount = false\nexpected_failures = []\n[dummy_auth]\nentries = [{users}]\n"
+        "[settings]\nnaptime = 0.05\nallow_remount = false\nexpected_failures = []\n"
+        f"[dummy_auth]\nentries = [{users}]\n"
     )
     second = scratch / "second"
     second.mkdir(exist_ok=True)

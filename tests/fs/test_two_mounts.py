@@ -119,6 +119,10 @@ class Side:
         self._copies += 1
         copy = self._disk / f"{own}{self._copies}"
         subprocess.run(["cp", "-a", self.served.mount / own, copy], check=True)
+        for top in (self.served.mount / own, copy):
+            # Times of directories are those at which names came: here, where they came from elsewhere, not for good.
+            for directory, _, _ in os.walk(top):
+                os.utime(directory)
         self.own, self.other = Twins(copy, self.served.mount / own), Place(self.served.mount / other)
 
     def share(self, step: Step) -> None:

@@ -82,8 +82,12 @@ def view(tree: Tree, elsewhere: View | None = None) -> View:
     return {
         text: seen._replace(links=0)
         for text, (seen, _) in tree.items()
-        if not stat.S_ISSOCK(seen.mode) and text not in kept and not (text in stays and text not in (elsewhere or ()))
+        if not stat.S_ISSOCK(seen.mode) and text not in kept and not (text in stays and _is_gone(text, elsewhere or {}))
     }
+
+
+def _is_gone(text: str, elsewhere: View) -> bool:
+    return text not in elsewhere or not stat.S_ISDIR(elsewhere[text].mode)
 
 
 def differences(expected: View, found: View) -> list[tuple[str, Face | None, Face | None]]:
@@ -665,7 +669,9 @@ class Twins:
 
     def check(self) -> None:
         """Both trees are equal."""
-        assert self.mount.tree() == self.disk.tree()
+        expected, found = self.disk.tree(), self.mount.tree()
+        differing = {text for text in {*expected, *found} if expected.get(text) != found.get(text)}
+        assert not differing, [(text, expected.get(text), found.get(text)) for text in sorted(differing)]
         self.check_opened()
 
     def close_all(self, chosen: Callable[[Opened], bool] = lambda opened: True) -> None:

@@ -177,9 +177,9 @@ class TestMounted:
         node.mount("conf")
         (conf.base / "mnt2").mkdir()
         for arguments, message in (
-            (("conf", point), "is mounted on"),
+            (("conf", point), "conf is running already"),
             (("other", point), "is mounted on"),
-            (("conf", conf.base / "mnt2"), "conf is running already"),
+            (("conf", conf.base / "mnt2"), f"conf is mounted on {point} still"),
         ):
             done = node.spawn("mount", *arguments, "-s")
             assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)

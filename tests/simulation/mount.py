@@ -27,7 +27,7 @@ from basefs.errors import IncompleteContent, NoSpace
 from basefs.fs.channel import BATCH_SECONDS, VERSION, Changed, Flags, Hello, MountServer
 from basefs.fs.disk import Disk
 from basefs.fs.filesystem import Filesystem
-from basefs.fs.jobs import Job, Result, apply
+from basefs.fs.jobs import JobResult, TreeJob, apply
 from basefs.fs.worktree.index import to_bytes
 from basefs.fs.worktree.machine import Machine
 from basefs.fs.worktree.owners import Owners
@@ -149,7 +149,7 @@ class Saves:
 class Mount:
     """The mount server of one machine, for programs that use the directory itself.
 
-    Attributes:
+    FileAttributes:
         home: what holds the directory, and the log of the latest process.
         saves: what programs of all machines have closed.
         closed: the paths that were closed since the disk was synced last.
@@ -206,19 +206,19 @@ class Mount:
         writing = tuple(sorted(inode for inode, count in self._writing.items() if count))
         return Hello(VERSION, os.getpid(), b"", self._number, writing)
 
-    def perform(self, jobs: Sequence[Job], seen: int) -> list[Result]:
+    def perform(self, jobs: Sequence[TreeJob], seen: int) -> list[JobResult]:
         """See `MountServer`."""
         if not jobs:
             self._tell()
         return [self._perform(job, seen) for job in jobs]
 
-    def _perform(self, job: Job, seen: int) -> Result:
+    def _perform(self, job: TreeJob, seen: int) -> JobResult:
         assert self._disk is not None
         found = self._disk.look(job.path)
         if self._marked.get(job.path, 0) > seen:
-            return Result(False, found, "changed meanwhile")
+            return JobResult(False, found, "changed meanwhile")
         if found is not None and self._writing[found.inode]:
-            return Result(False, found, "open for writing")
+            return JobResult(False, found, "open for writing")
         return apply(self._disk, job)
 
     def rights(self, rights: Mapping[bytes, int]) -> None:

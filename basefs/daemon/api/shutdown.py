@@ -14,7 +14,18 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.handover import HandOver
 from basefs.daemon.lock import is_held
-from basefs.daemon.mounts import Mount, MountUser, detach, is_dead, is_own, mount_at, mounts, users_of
+from basefs.daemon.mounts import (
+    Mount,
+    MountUser,
+    detach,
+    forget_server,
+    is_dead,
+    is_own,
+    mount_at,
+    mounts,
+    served_at,
+    users_of,
+)
 from basefs.errors import BaseFSError, DaemonError, MountFailed, NotRunning, UsageError, some_of
 
 
@@ -62,7 +73,8 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
         client.refuse_stopped()
     unpublished = _publish(client, how.timeout / 2) if running and not how.lazy else 0 if running else 1
     facts = run_file.read()
-    mount = None if facts is None or facts[1] is None else Mount(name, facts[1])
+    point = served_at(home, name) if facts is None else facts[1]
+    mount = None if point is None else Mount(name, point)
     users: list[MountUser] | None = None
     if mount is not None and mount in mounts() and is_own(home, mount):
         users = _detach(mount, lazy=how.lazy or is_dead(mount.point))
@@ -78,6 +90,7 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
         how.warn(warning)
     if not running:
         run_file.remove()
+        forget_server(home, name)
     return ended
 
 

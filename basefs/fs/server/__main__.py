@@ -1,4 +1,4 @@
-"""The mount server's process: `python -m basefs.fs.server`, which the daemon starts."""
+"""The mount server's process, which the daemon or the service manager starts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+if not getattr(sys.flags, "safe_path", False):
+    # The modules beside this one are no modules of the top.
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+
 from basefs.errors import BaseFSError, MountFailed
 from basefs.fs.channel import VERSION, DaemonLink, Hello
 from basefs.fs.disk import Disk
-from basefs.fs.jobs import Job, Result
+from basefs.fs.jobs import JobResult, TreeJob
 from basefs.fs.server.device import (
     Device,
     forbid_following,
@@ -46,7 +51,7 @@ class Server:
         options = [option for option in options if option not in ("ro", "rw")]
         self._mountpoint: Path = arguments.mountpoint
         self._over = threading.Event()
-        self._rights = Rights()
+        self._rights = Rights(arguments.tree / "rights.json")
         disk = Disk(arguments.tree, cached=True)
         self._device: Device = mount(self._mountpoint, arguments.name, options)
         try:
@@ -75,8 +80,10 @@ class Server:
 
     def serve(self) -> None:
         """Serve until the mount has ended.  Raises `MountFailed`: the kernel is too old."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self.stop())
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        # Ctrl-C is for the daemon, and SIGHUP for nobody.
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         try:
             self._device.serve(self._performer.operations(), self._on_ready)
         except MountFailed:
@@ -91,6 +98,7 @@ class Server:
         threading.Thread(target=self._tree.sync, name="sync", daemon=True).start()
         self._link.start()
         print("ready", flush=True)  # noqa: T201
+        _notify_manager()
 
     def hello(self, seen: int) -> Hello:
         """The first line to a daemon."""
@@ -101,9 +109,10 @@ class Server:
         """Where this node may write from now on."""
         with self._tree.turn:
             self._rights.replace(rights)
+        self._rights.keep()
         self._performer.forget_modes()
 
-    def perform(self, jobs: Sequence[Job], seen: int, answer: Callable[[Sequence[Result]], None]) -> None:
+    def perform(self, jobs: Sequence[TreeJob], seen: int, answer: Callable[[Sequence[JobResult]], None]) -> None:
         """Do jobs."""
         self._performer.perform(jobs, seen, answer)
 
@@ -131,6 +140,14 @@ class Server:
         # process need not wait.
         self._link.close()
         os._exit(0)
+
+
+def _notify_manager() -> None:
+    """Notify a service manager that runs this as a `Type=notify` service: sd_notify(3)."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if address:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"READY=1", "\0" + address[1:] if address.startswith("@") else address)
 
 
 def main() -> None:

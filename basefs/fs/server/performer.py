@@ -21,7 +21,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from basefs.fs.disk import Found, open_beneath
-from basefs.fs.jobs import Action, Job, Result, apply, expects
+from basefs.fs.jobs import JobAction, JobResult, TreeJob, apply, expects
 from basefs.fs.server.device import Answer, Device, KernelRequest, Operation, private_mount
 from basefs.fs.server.passthrough import INCOMING, Passthrough
 
@@ -68,15 +68,15 @@ class _How(Enum):
 class _Current:
     """The job that is being done.
 
-    Attributes:
+    FileAttributes:
         job, how: what is done.
         kind: of a prepared file, its `S_IFMT`.
         result: once it was tried.
     """
 
-    def __init__(self, job: Job, how: _How, kind: int) -> None:
+    def __init__(self, job: TreeJob, how: _How, kind: int) -> None:
         self.job, self.how, self.kind = job, how, kind
-        self.result: Result | None = None
+        self.result: JobResult | None = None
 
 
 class Performer:
@@ -99,7 +99,7 @@ class Performer:
         self._tree, self._device, self._mountpoint = passthrough, device, mountpoint
         self._changed_after = changed_after
         self._events = events
-        self._batches: queue.SimpleQueue[tuple[Sequence[Job], int, Callable[[Sequence[Result]], None]]]
+        self._batches: queue.SimpleQueue[tuple[Sequence[TreeJob], int, Callable[[Sequence[JobResult]], None]]]
         self._batches = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[tuple[_Current, threading.Event]] = queue.SimpleQueue()
         #: Paths that the kernel is to look up again; "" for the modes of all nodes.
@@ -115,7 +115,7 @@ class Performer:
         for main in (self._main, self._call, self._forget):
             threading.Thread(target=main, name=f"performer{main.__name__}", daemon=True).start()
 
-    def perform(self, jobs: Sequence[Job], seen: int, answer: Callable[[Sequence[Result]], None]) -> None:
+    def perform(self, jobs: Sequence[TreeJob], seen: int, answer: Callable[[Sequence[JobResult]], None]) -> None:
         """Do jobs of paths that did not change after the change number `seen`, then call `answer`."""
         self._batches.put((jobs, seen, answer))
 
@@ -143,13 +143,13 @@ class Performer:
                     results.append(self._do(job, seen))
                 except Exception:
                     log.exception("a change of %s failed unexpectedly", os.fsdecode(job.path))
-                    results.append(Result(False, None, "failed unexpectedly"))
+                    results.append(JobResult(False, None, "failed unexpectedly"))
             answer(results)
 
-    def _do(self, job: Job, seen: int) -> Result:
+    def _do(self, job: TreeJob, seen: int) -> JobResult:
         with self._tree.turn:
             current = self._decide(job, seen)
-        if isinstance(current, Result):
+        if isinstance(current, JobResult):
             return current
         if self._events and not self._hangs:
             self._through_the_mount(current)
@@ -162,19 +162,19 @@ class Performer:
         assert current.result is not None
         return current.result
 
-    def _decide(self, job: Job, seen: int) -> _Current | Result:
+    def _decide(self, job: TreeJob, seen: int) -> _Current | JobResult:
         """How a job is to be done, or why it is not."""
         disk = self._tree.disk
         found = disk.look(job.path)
         refused = self._refusal(job, seen, found)
         if refused:
-            return Result(False, found, refused)
+            return JobResult(False, found, refused)
         kind = 0
-        if job.action is Action.REMOVE:
+        if job.action is JobAction.REMOVE:
             how = _How.RMDIR if found is not None and stat.S_ISDIR(found.mode) else _How.UNLINK
-        elif job.action is Action.MAKE_DIRECTORY:
+        elif job.action is JobAction.MAKE_DIRECTORY:
             how = _How.MKDIR
-        elif job.action is Action.ATTRIBUTES:
+        elif job.action is JobAction.ATTRIBUTES:
             how = _How.UTIMENS if found is not None and stat.S_ISLNK(found.mode) else _How.CHMOD
         else:
             put = disk.look_at(disk.incoming, job.temporary)
@@ -182,7 +182,7 @@ class Performer:
             how = _How.CREATE if found is None else _How.SWAP if self._may_swap(found, put) else _How.RENAME
         return _Current(job, how, kind)
 
-    def _refusal(self, job: Job, seen: int, found: Found | None) -> str:
+    def _refusal(self, job: TreeJob, seen: int, found: Found | None) -> str:
         if self._changed_after(job.path, seen) or not expects(job, found):
             return "changed meanwhile"
         node = None if found is None else self._tree.nodes.of_inode(found.inode)
@@ -206,7 +206,7 @@ class Performer:
         with self._tree.turn:
             found = self._tree.disk.look(job.path)
             refused = self._refusal(job, seen, found)
-            current.result = Result(False, found, refused) if refused else apply(self._tree.disk, job)
+            current.result = JobResult(False, found, refused) if refused else apply(self._tree.disk, job)
             parent = self._tree.nodes.find(above)
             gone = current.result.found is None or (found is not None and current.result.found.inode != found.inode)
             if current.result.done and gone and parent is not None and parent.children is not None:
@@ -335,14 +335,14 @@ class Performer:
 
         return {operation: answerer(operation, theirs) for operation, theirs in self._tree.operations().items()}
 
-    def _apply(self) -> Result:
+    def _apply(self) -> JobResult:
         """Do the job, if it still may be done, and raise `OSError` if it is not."""
         current = self._current
         if current is None or current.result is not None:
             raise OSError(errno.EBUSY, "nothing to do")
         found = self._tree.disk.look(current.job.path)
         if self._is_open(found, current):
-            current.result = Result(False, found, "open")
+            current.result = JobResult(False, found, "open")
         else:
             current.result = apply(self._tree.disk, current.job)
         if not current.result.done:

@@ -6,7 +6,7 @@ import itertools
 import os
 import stat
 
-from basefs.fs.disk import Attributes, Disk
+from basefs.fs.disk import Disk, FileAttributes
 from basefs.log.content import BytesContent
 from basefs.log.hashes import EntryHash, new_digest
 from basefs.replica.replica import Replica
@@ -26,7 +26,7 @@ class Incoming:
         for left in os.listdir(disk.incoming):
             os.unlink(left, dir_fd=disk.incoming)
 
-    def make(self, state: State, attributes: Attributes) -> tuple[bytes, bytes]:
+    def make(self, state: State, attributes: FileAttributes) -> tuple[bytes, bytes]:
         """Make what is no directory; returns its name here, and the digest of a file.
 
         Raises `OSError`, `StoreError`.
@@ -42,7 +42,7 @@ class Incoming:
         self._disk.set_attributes(self._disk.incoming, name, attributes)
         return name, digest
 
-    def _write(self, name: bytes, write: EntryHash, attributes: Attributes) -> bytes:
+    def _write(self, name: bytes, write: EntryHash, attributes: FileAttributes) -> bytes:
         content = self._replica.open_write(write)
         digest = new_digest()
         descriptor = os.open(

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from basefs.fs.channel import NO_FLAGS, Changed, Flags, MountServer
-from basefs.fs.disk import Attributes, Disk
-from basefs.fs.jobs import Action, Expected, Job, Result
+from basefs.fs.disk import Disk, FileAttributes
+from basefs.fs.jobs import Expected, JobAction, JobResult, TreeJob
 from tests.support.mounts import wait_until
 from tests.support.patience import DEADLINE
 
@@ -66,7 +66,7 @@ class Daemon:
 class Mounted:
     """A mount.
 
-    Attributes:
+    FileAttributes:
         point: where it is.
         disk: the directory behind it, for a daemon.
         tree: its path.
@@ -88,6 +88,8 @@ class Mounted:
                 os.chown(directory, user, user)
         if user is not None:
             base.chmod(0o777)
+        # As a daemon before has said.
+        (home / "rights.json").write_text('{"/": 0}')
         command = [
             *(("prlimit", f"--nofile={limit}:{limit}") if limit else ()),
             *(("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user is not None else ()),
@@ -136,16 +138,18 @@ class Mounted:
         raw = os.fsencode(name)
         with open(raw, "wb", opener=lambda n, flags: os.open(n, flags, 0o600, dir_fd=self.disk.incoming)) as file:
             file.write(content)
-        self.disk.set_attributes(self.disk.incoming, raw, Attributes(mode, None, mtime))
+        self.disk.set_attributes(self.disk.incoming, raw, FileAttributes(mode, None, mtime))
         return raw
 
-    def put(self, daemon: Daemon, path: str, content: bytes, expected: Expected | None = None) -> Result:
+    def put(self, daemon: Daemon, path: str, content: bytes, expected: Expected | None = None) -> JobResult:
         """Have a file brought by a daemon that has seen all changes."""
-        job = Job(os.fsencode(path), Action.PUT, expected or self.expected(path), self.prepare("prepared", content))
+        job = TreeJob(
+            os.fsencode(path), JobAction.PUT, expected or self.expected(path), self.prepare("prepared", content)
+        )
         return self.perform(daemon, job)
 
     @staticmethod
-    def perform(daemon: Daemon, job: Job) -> Result:
+    def perform(daemon: Daemon, job: TreeJob) -> JobResult:
         """Have one job done."""
         return daemon.server.perform([job], daemon.seen)[0]
 

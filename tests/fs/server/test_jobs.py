@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from basefs.fs.channel import Flags
-from basefs.fs.disk import Attributes
-from basefs.fs.jobs import Action, Expected, Job
+from basefs.fs.disk import FileAttributes
+from basefs.fs.jobs import Expected, JobAction, TreeJob
 from tests.fs.server.mounted import NOBODY, Daemon, Mounted, mounted, watching
 from tests.support.mounts import wait_until
 
@@ -26,11 +26,13 @@ def closed(mount: Mounted, daemon: Daemon, path: str) -> None:
     """Wait until the server has heard that nobody has a file open: close(2) returns before."""
 
     def is_free() -> bool:
-        result = mount.perform(daemon, Job(os.fsencode(path), Action.ATTRIBUTES, mount.expected(path), b"", attributes))
+        result = mount.perform(
+            daemon, TreeJob(os.fsencode(path), JobAction.ATTRIBUTES, mount.expected(path), b"", attributes)
+        )
         return result.done
 
     status = (mount.tree / path.strip("/")).stat()
-    attributes = Attributes(stat.S_IMODE(status.st_mode), None, status.st_mtime_ns)
+    attributes = FileAttributes(stat.S_IMODE(status.st_mode), None, status.st_mtime_ns)
     wait_until(is_free, "the file is closed")
 
 
@@ -98,7 +100,7 @@ def test_what_was_changed_meanwhile_is_left_alone(mount: Mounted, daemon: Daemon
     expected = mount.expected("/f")
     seen = daemon.seen
     write(mount, daemon, "f", "two")
-    job = Job(b"/f", Action.PUT, expected, mount.prepare("p", b"remote"))
+    job = TreeJob(b"/f", JobAction.PUT, expected, mount.prepare("p", b"remote"))
     assert mount.perform(daemon, job).reason == "changed meanwhile"
     # Though the disk is as expected, the daemon has not seen the last change.
     job = job._replace(expected=mount.expected("/f"))
@@ -116,10 +118,12 @@ def test_directories_links_and_special_files(mount: Mounted, daemon: Daemon) -> 
     os.mknod(b"d", stat.S_IFCHR | 0o600, os.makedev(1, 3), dir_fd=mount.disk.incoming)
     with watching(mount.point, recursive=True) as watch:
         jobs = [
-            Job(b"/d", Action.MAKE_DIRECTORY, None, b"", Attributes(0o2750, (1, 2), 10**18, {b"user.x": b"1"})),
-            Job(b"/l", Action.PUT, None, b"l"),
-            Job(b"/p", Action.PUT, None, b"p"),
-            Job(b"/n", Action.PUT, None, b"d"),
+            TreeJob(
+                b"/d", JobAction.MAKE_DIRECTORY, None, b"", FileAttributes(0o2750, (1, 2), 10**18, {b"user.x": b"1"})
+            ),
+            TreeJob(b"/l", JobAction.PUT, None, b"l"),
+            TreeJob(b"/p", JobAction.PUT, None, b"p"),
+            TreeJob(b"/n", JobAction.PUT, None, b"d"),
         ]
         assert [result.done for result in daemon.server.perform(jobs, daemon.seen)] == [True] * 4
         assert {"CREATE,ISDIR d", "CREATE l", "CREATE p", "CREATE n"} <= set(watch.until("CREATE n"))
@@ -135,8 +139,8 @@ def test_directories_links_and_special_files(mount: Mounted, daemon: Daemon) -> 
         assert stat.S_ISFIFO((mount.point / "p").stat().st_mode)
         assert (mount.point / "n").stat().st_rdev == os.makedev(1, 3)
         jobs = [
-            Job(b"/d", Action.ATTRIBUTES, mount.expected("/d"), b"", Attributes(0o700, (0, 0), 7, {})),
-            Job(b"/l", Action.ATTRIBUTES, mount.expected("/l"), b"", Attributes(0o777, (3, 4), 5)),
+            TreeJob(b"/d", JobAction.ATTRIBUTES, mount.expected("/d"), b"", FileAttributes(0o700, (0, 0), 7, {})),
+            TreeJob(b"/l", JobAction.ATTRIBUTES, mount.expected("/l"), b"", FileAttributes(0o777, (3, 4), 5)),
         ]
         assert [result.done for result in daemon.server.perform(jobs, daemon.seen)] == [True] * 2
         watch.until("ATTRIB l")
@@ -144,7 +148,7 @@ def test_directories_links_and_special_files(mount: Mounted, daemon: Daemon) -> 
         assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_mtime_ns) == (0o700, 0, 7)
         assert os.listxattr(mount.point / "d") == []
         assert (mount.point / "l").lstat().st_mtime_ns == 5
-        jobs = [Job(f"/{name}".encode(), Action.REMOVE, mount.expected(f"/{name}")) for name in "dlpn"]
+        jobs = [TreeJob(f"/{name}".encode(), JobAction.REMOVE, mount.expected(f"/{name}")) for name in "dlpn"]
         assert [result.done for result in daemon.server.perform(jobs, daemon.seen)] == [True] * 4
         watch.until("DELETE n")
     assert os.listdir(mount.point) == []
@@ -159,7 +163,7 @@ def test_a_prepared_link_is_a_name_of_the_file(mount: Mounted, daemon: Daemon) -
         above, _ = mount.disk.parent(b"/f")
         os.link(b"f", name, src_dir_fd=above, dst_dir_fd=mount.disk.incoming)
         path = "/" + name.decode()
-        assert mount.perform(daemon, Job(os.fsencode(path), Action.PUT, mount.expected(path), name)).done
+        assert mount.perform(daemon, TreeJob(os.fsencode(path), JobAction.PUT, mount.expected(path), name)).done
     assert {(mount.point / name).stat().st_nlink for name in "fgh"} == {3}
     (mount.point / "g").write_text("for all names")
     assert {(mount.point / name).read_text() for name in "fgh"} == {"for all names"}
@@ -221,7 +225,7 @@ def test_without_events_the_kernel_forgets(scratch: Path) -> None:
             assert mount.put(daemon, "/f", text).done
             assert (mount.point / "f").read_bytes() == text
             assert (mount.point / "f").stat().st_size == len(text)
-        assert mount.perform(daemon, Job(b"/f", Action.REMOVE, mount.expected("/f"))).done
+        assert mount.perform(daemon, TreeJob(b"/f", JobAction.REMOVE, mount.expected("/f"))).done
         assert not (mount.point / "f").exists()
 
 
@@ -264,9 +268,9 @@ def test_a_job_for_what_is_behind_a_link_touches_nothing(mount: Mounted, daemon:
     for number, expects in enumerate((expected, behind, None)):
         temporary = mount.prepare(str(number), b"changed")
         jobs += [
-            Job(b"/d/f", Action.PUT, expects, temporary), Job(b"/d/f", Action.REMOVE, expects),
-            Job(b"/d/x", Action.MAKE_DIRECTORY, None, b"", Attributes(0o755, None, 0)),
-            Job(b"/d/f", Action.ATTRIBUTES, expects, b"", Attributes(0o777, (NOBODY, NOBODY), 0)),
+            TreeJob(b"/d/f", JobAction.PUT, expects, temporary), TreeJob(b"/d/f", JobAction.REMOVE, expects),
+            TreeJob(b"/d/x", JobAction.MAKE_DIRECTORY, None, b"", FileAttributes(0o755, None, 0)),
+            TreeJob(b"/d/f", JobAction.ATTRIBUTES, expects, b"", FileAttributes(0o777, (NOBODY, NOBODY), 0)),
         ]  # fmt: skip
     daemon.server.perform(jobs, daemon.seen)
     assert os.listdir(victim) == ["f"] and (victim / "f").read_text() == "untouched"

@@ -19,7 +19,7 @@ import pytest
 
 from basefs.fs.channel import Flags
 from basefs.fs.disk import Disk
-from basefs.fs.jobs import Action, Expected, Job, apply
+from basefs.fs.jobs import Expected, JobAction, TreeJob, apply
 from tests.fs.server.mounted import NOBODY, Daemon, Mounted, mounted, watching
 from tests.fs.server.test_posix import as_nobody
 from tests.support.mounts import temporary_directory, wait_until
@@ -349,9 +349,9 @@ class TestLives:
     def test_nothing_but_the_shared_modules_is_loaded(self, mount: Mounted) -> None:
         code = "import sys, basefs.fs.server.__main__; print(*sorted(m for m in sys.modules if m.startswith('basefs')))"
         loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-        assert {name.split(".")[1] for name in loaded if "." in name} == {"errors", "fs"}
+        assert {name.split(".")[1] for name in loaded if "." in name} == {"durable", "errors", "fs", "path"}
         parts = {".".join(name.split(".")[1:3]) for name in loaded if name.count(".") > 1}
-        assert parts == {"fs.channel", "fs.disk", "fs.jobs", "fs.server"}
+        assert parts == {"fs.channel", "fs.disk", "fs.jobs", "fs.server", "fs.sockets"}
 
     def test_names_that_are_not_listed(self, scratch: Path) -> None:
         with mounted(scratch, "--keep-owners", "--hide", ".cluster", "--hide", ".readers") as mount:
@@ -451,13 +451,14 @@ def expected(path):
 def put(path, content, mode):
     fd = os.open(b"n", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=disk.incoming)
     os.write(fd, content); os.close(fd)
-    disk.set_attributes(disk.incoming, b"n", Attributes(mode, None, 10**18))
-    return daemon.server.perform([Job(path, Action.PUT, expected(path), b"n")], 10**9)[0]
+    disk.set_attributes(disk.incoming, b"n", FileAttributes(mode, None, 10**18))
+    return daemon.server.perform([TreeJob(path, JobAction.PUT, expected(path), b"n")], 10**9)[0]
 print(put(b"/d/f", b"two", 0o444).done, (p / "d" / "f").read_text(), oct((p / "d" / "f").stat().st_mode))
 with (p / "d" / "f").open() as file:
     print(put(b"/d/f", b"three", 0o444).done, (p / "d" / "f").read_text(), file.read())
 print(put(b"/d/g", b"new", 0o200).done, oct(disk.look(b"/d/g").mode))
-print(daemon.server.perform([Job(b"/d/f", Action.REMOVE, expected(b"/d/f"))], 10**9)[0].done, os.listdir(p / "d"))
+removed = daemon.server.perform([TreeJob(b"/d/f", JobAction.REMOVE, expected(b"/d/f"))], 10**9)
+print(removed[0].done, os.listdir(p / "d"))
 daemon.server.close()
 """
         with contextlib.ExitStack() as stack:
@@ -605,7 +606,7 @@ class TestAdversary:
             for path in (b"/out/victim", b"/../victim", b"/file"):
                 with pytest.raises(OSError):
                     disk.open(path, os.O_RDONLY)
-                assert not apply(disk, Job(path, Action.REMOVE, Expected(1, 1, 1, 1, 0, 0))).done
+                assert not apply(disk, TreeJob(path, JobAction.REMOVE, Expected(1, 1, 1, 1, 0, 0))).done
         finally:
             disk.close()
         assert (scratch / "victim").read_text() == "x"
