@@ -60,6 +60,6 @@ def test_changes_that_are_not_published_are_told_of(node: Node, conf: Cli) -> No
     point = node.mount("conf")
     (point / "news").write_text("x")
     node.kill("conf")
-    conf("unmount", "conf")
+    conf.run("unmount", "conf")
     err = conf.run("remove", "conf")[2]
     assert "1 changed name of conf is not published: mount it once more" in err or "/news" in conf("show", "-l", "conf")
