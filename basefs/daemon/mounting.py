@@ -17,6 +17,7 @@ from pathlib import Path
 
 import basefs.fs.server
 from basefs.daemon.config import Home
+from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import clear_dead, forget_server, note_server, served_at, socket_of
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, MountFailed
@@ -188,10 +189,12 @@ class Mounting:
 
 
 def check_attachable(home: Home, name: str, mountpoint: Path) -> bool:
-    """Whether a mount server of this filesystem serves this mount point already.
+    """Whether a mount server without a daemon serves this mount point of this filesystem already.
 
     Raises `MountFailed` where it serves another one.
     """
+    if is_held(home.directory(name)):
+        return False
     point = served_at(home, name)
     if point is None or point == mountpoint:
         return point is not None
