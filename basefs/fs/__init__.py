@@ -1,7 +1,8 @@
-"""The filesystem: what applications see of a replica, and what becomes of their changes (docs/fs.md).
+"""The filesystem: real files that are kept equal to the view, and what becomes of their changes (docs/fs.md).
 
-`Filesystem` has the operations in terms of paths and inodes.  `fuse` connects them to the kernel, `staging` keeps
-unpublished changes, `publish` turns them into entries, and `events` runs each `handler` and writes the change stream.
+`worktree` compares the files with the log, in both directions, and `Filesystem` puts its parts together for the
+daemon.  `server` is the process that shows them as a mount, and `events` runs each `handler` and writes the change
+stream.
 
 Imports errors, path, durable, tasks, log, view and replica.
 """

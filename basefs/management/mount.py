@@ -47,7 +47,9 @@ from basefs.management.target import parse_name
     help="Store and show owner and group of each file; root only (default: on for root).",
 )
 @click.option("--serve-only", is_flag=True, help="Let another process mount, with --mount-only; needs --foreground.")
-@click.option("--mount-only", is_flag=True, help="Mount for a daemon that runs with --serve-only.")
+@click.option(
+    "--mount-only", is_flag=True, help="Run the mount server alone, in the foreground, for a daemon with --serve-only."
+)
 @click.option("-w", "--wait", is_flag=True, help="Return once a member has the same log.")
 @click.option(
     "--timeout",

@@ -34,12 +34,7 @@ UNASKED = 20
 @click.argument("target", metavar="NAME[:/PATH]")
 @click.argument("entry", metavar="[HASH]", required=False)
 @click.option("--at", "moment", metavar="TIME|HASH", help="Restore the path and all below it, as this node had them.")
-@click.option(
-    "-k",
-    "--keep-new",
-    is_flag=True,
-    help="With --at: delete nothing; a newer name of a restored file goes back with it.",
-)
+@click.option("-k", "--keep-new", is_flag=True, help="With --at: delete nothing.")
 @click.option("-n", "--dry-run", is_flag=True, help="List what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help=f"Do not ask before deleting more than {UNASKED} paths.")
 @json_option
@@ -48,8 +43,7 @@ def revert(
 ) -> None:
     """Restore a path to a revision that 'basefs log' lists, or to a time; NAME alone is the whole filesystem.
 
-    The HASH of a revision also restores a deleted path, or a revision that lost a conflict. A revision of an earlier
-    name of the file is written under the name that you give.
+    The HASH of a revision also restores a deleted path, or a revision that lost a conflict.
 
     With --at the path and all below it return to their state on this node at a TIME (15m, '2 hours ago', 18:56,
     yesterday, '2026-01-31 12:00'), or just after the entry HASH arrived. Newer paths are deleted, including those that

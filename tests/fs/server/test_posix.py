@@ -214,6 +214,18 @@ class TestFiles:
 
 
 class TestNames:
+    def test_a_directory_is_read_in_parts_while_others_remove_names_and_list_it(self, here: Path) -> None:
+        for number in range(3000):
+            (here / f"a-file-with-a-long-name-{number:05}").touch()
+        names = os.listdir(here)
+        with os.scandir(here) as reader:
+            seen = {next(reader).name}
+            for name in names[:500]:
+                (here / name).unlink()
+            assert sorted(os.listdir(here)) == sorted(names[500:])
+            seen.update(entry.name for entry in reader)
+        assert set(names[500:]) <= seen
+
     def test_hard_links_are_counted(self, here: Path) -> None:
         (here / "a").write_text("one")
         (here / "b").hardlink_to(here / "a")

@@ -88,6 +88,20 @@ class TestChanges:
             again.wait_for("/f", flags=Flags.CLOSED)
             assert mount.daemon().server.hello.writing == ()
 
+    def test_an_emptied_file_is_written_to_until_its_last_handle_is_closed(
+        self, mount: Mounted, daemon: Daemon
+    ) -> None:
+        (mount.point / "f").write_text("old")
+        daemon.wait_for("/f", flags=Flags.CLOSED)
+        again = mount.daemon()
+        first = os.open(mount.point / "f", os.O_WRONLY | os.O_TRUNC)
+        second = os.dup(first)
+        os.close(first)
+        again.server.perform([], 0)
+        assert again.flags("/f") & Flags.WRITING and not again.flags("/f") & Flags.CLOSED
+        os.close(second)
+        again.wait_for("/f", flags=Flags.CLOSED | Flags.URGENT)
+
     @pytest.mark.parametrize("end", [Path.unlink, lambda path: path.rename(path.with_name("g"))])
     def test_a_file_is_closed_under_whichever_name(
         self, mount: Mounted, daemon: Daemon, end: Callable[[Path], object]
