@@ -66,7 +66,7 @@ class Daemon:
 class Mounted:
     """A mount.
 
-    FileAttributes:
+    Attributes:
         point: where it is.
         disk: the directory behind it, for a daemon.
         tree: its path.
@@ -100,6 +100,12 @@ class Mounted:
         self.said = self.process.stdout.readline().strip()
         self.disk = Disk(home, cached=False) if user is None else None
         self._daemons: list[Daemon] = []
+        if self.said == "ready":
+            # Nobody may write until a daemon has said where.
+            server = self.daemon().server
+            server.rights({b"/": 0})
+            server.perform([], 0)
+            server.close()
 
     def daemon(self) -> Daemon:
         """A daemon that connects."""
