@@ -18,6 +18,8 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
 from basefs.errors import MountFailed, UsageError, suggestion
+from basefs.fs.channel import ask_hello
+from basefs.fs.sockets import connect
 
 #: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
 _MOUNTINFO = re.compile(rb"^\d+ \d+ \S+ \S+ (?P<point>\S+) .* - fuse\.basefs basefs:(?P<name>\S+) ", re.MULTILINE)
@@ -71,10 +73,27 @@ def mount_at(text: str) -> Mount | None:
     return None
 
 
+def mount_of(home: Home, name: str) -> Mount | None:
+    """Where the filesystem of this home was mounted last, though its daemon may have ended and left the mount.
+
+    `None` where it was not mounted, or was unmounted in order.
+    """
+    facts = RunFile(home, name).read()
+    if facts is not None:
+        return None if facts[1] is None else Mount(name, facts[1])
+    if is_held(home.directory(name)):
+        # The server has a daemon, of which this one would take the place.
+        return None
+    try:
+        hello = ask_hello(connect(socket_of(home, name)))
+    except OSError:
+        return None
+    return Mount(name, Path(os.fsdecode(hello.mountpoint)))
+
+
 def is_own(home: Home, mount: Mount) -> bool:
     """Whether a mount belongs to a daemon of this home, dead or alive."""
-    facts = RunFile(home, mount.name).read()
-    if facts is None or facts[1] != mount.point:
+    if mount_of(home, mount.name) != mount:
         return False
     # A home that was copied while its filesystem was mounted says the same as the first one, and has no socket.
     return is_held(home.directory(mount.name)) or is_dead(mount.point) or socket_of(home, mount.name).is_socket()

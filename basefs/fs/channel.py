@@ -436,6 +436,15 @@ class _Lines:
             self._connection.shutdown(socket.SHUT_RDWR)
 
 
+def ask_hello(connection: socket.socket) -> Hello:
+    """What a server says first; closes the connection, which was that of its only daemon.  Raises `OSError`."""
+    lines = _Lines(connection)
+    try:
+        return _read_hello(lines)
+    finally:
+        lines.close()
+
+
 def _read_hello(lines: _Lines) -> Hello:
     try:
         word, version, fields = next(lines)

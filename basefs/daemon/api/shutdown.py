@@ -14,7 +14,7 @@ from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.handover import HandOver
 from basefs.daemon.lock import is_held
-from basefs.daemon.mounts import Mount, MountUser, detach, is_dead, is_own, mount_at, mounts, users_of
+from basefs.daemon.mounts import Mount, MountUser, detach, is_dead, is_own, mount_at, mount_of, mounts, users_of
 from basefs.errors import BaseFSError, DaemonError, MountFailed, NotRunning, UsageError, some_of
 
 
@@ -61,8 +61,7 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
     if running and not how.lazy:
         client.refuse_stopped()
     unpublished = _publish(client, how.timeout / 2) if running and not how.lazy else 0 if running else 1
-    facts = run_file.read()
-    mount = None if facts is None or facts[1] is None else Mount(name, facts[1])
+    mount = mount_of(home, name)
     users: list[MountUser] | None = None
     if mount is not None and mount in mounts() and is_own(home, mount):
         users = _detach(mount, lazy=how.lazy or is_dead(mount.point))
