@@ -67,7 +67,7 @@ class Changed(NamedTuple):
 class Hello(NamedTuple):
     """What a mount server says first.
 
-    FileAttributes:
+    Attributes:
         version: of the protocol; only `stop` is understood by every version.
         pid: its process.
         mountpoint: where its mount is.

@@ -44,7 +44,7 @@ class Expected(NamedTuple):
 class TreeJob(NamedTuple):
     """One change of one path.
 
-    FileAttributes:
+    Attributes:
         path: "/a/b", as the kernel writes it.
         action: what is done.
         expected: what must be there; `None` for nothing.

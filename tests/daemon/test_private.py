@@ -76,22 +76,26 @@ def test_another_user_reaches_nothing_of_a_running_node(loose: Node) -> None:
     (point / "secret").write_text("x" * 100_000)
     (point / "secret").chmod(0o600)
     loose.settle("conf")
-    # Contents are unpacked, and a journal is there.
+    # Contents are unpacked.
     loose.basefs("cat", "conf:/secret")
     wait_until(lambda: loose.query("members", "conf"), DEADLINE, "Serf runs")
     paths = [loose.home, *loose.home.rglob("*")]
     names = {path.name for path in paths}
-    assert {"log.db", "cache.db", "conf.sock", "conf.log", "key", "serf.json", "serf.snapshot", "journal"} <= names
+    assert {"log.db", "cache.db", "conf.sock", "conf.mount.sock", "conf.log", "key"} <= names
+    assert {"serf.json", "serf.snapshot", "secret", ".cluster"} <= names
     public = {"key.pub", "conf.root.key.pub"}
     assert reached(paths) == {str(loose.home), *(str(loose.home / name) for name in public)}
-    # Behind the directories nothing is open, either, but what was there before.
-    loose_ones = {path.name for path in paths if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077}
+    # Behind the directories nothing is open, either, but what was there before, and what has the modes of the mount.
+    tree = loose.home / "fs" / "conf" / "tree"
+    closed = [path for path in paths if not (path.is_symlink() or path == tree or tree in path.parents)]
+    loose_ones = {path.name for path in closed if stat.S_IMODE(path.stat().st_mode) & 0o077}
     assert loose_ones == {"home", "conf.log"} | public
     assert reached([point / "secret"]) == set()
     # The home itself was chosen by somebody, so it is theirs to close.
     assert loose.spawn("doctor", "conf").stdout.count("is writable by other users") == 1
     loose.basefs("unmount", "conf")
-    rest = {path.name for path in loose.home.rglob("*") if stat.S_IMODE(path.lstat().st_mode) & 0o077}
+    left = (path for path in loose.home.rglob("*") if not (path == tree or tree in path.parents))
+    rest = {path.name for path in left if stat.S_IMODE(path.lstat().st_mode) & 0o077}
     assert rest == {"conf.log"} | public
 
 
@@ -131,6 +135,8 @@ def test_a_home_that_another_user_can_enter_gives_no_control(base: Path) -> None
         assert reached([path, *map(Path, files)]) & files == {
             str(node.home / "key.pub"),
             str(node.home / "conf.root.key.pub"),
+            # As on the mount: what others may do with it is what its mode says.
+            str(node.home / "fs" / "conf" / "tree" / ".cluster"),
         }
         with socket.socket(socket.AF_UNIX) as end:
             end.connect(str(path))

@@ -184,12 +184,6 @@ class TestHome:
         said = only(findings(well, "-b", f"127.0.0.1:{free_port()}"), "home")
         assert "full_sync_interval is a number of seconds" in said and f"correct {well.home.path}/config" in said
 
-    def test_whose_path_is_too_long(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-        long = cli.base / ("x" * 100)
-        long.mkdir()
-        monkeypatch.setenv("BASEFS_HOME", str(long))
-        assert "set BASEFS_HOME to a shorter path" in only(findings(cli), "home")
-
     @pytest.mark.fuse
     @pytest.mark.parametrize(("fill", "how"), [("3900k", "nearly full"), ("4060k", "full")])
     def test_a_disk_that_fills_up(self, node: Node, well: Cli, fill: str, how: str) -> None:
@@ -266,22 +260,26 @@ class TestMounts:
     def test_a_dead_one(self, node: Node, well: Cli) -> None:
         point = node.mount("conf")
         node.kill("conf")
+        node.kill_server("conf")
         found = findings(well, "-b", f"127.0.0.1:{free_port()}")
         assert f"basefs unmount {point}" in only(found, "mount")
         assert "has died" in only(found, "daemon")
 
     def test_one_that_hangs(self, node: Node, well: Cli) -> None:
         node.mount("conf")
-        pid = node.daemon("conf")
-        os.kill(pid, signal.SIGSTOP)
+        pids = node.daemon("conf"), node.server("conf")
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
         try:
             # In a process of its own: what waits for a mount that hangs ends with it.
             done = node.spawn("doctor", "conf", "--json")
         finally:
-            os.kill(pid, signal.SIGCONT)
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
         found = _by_subject(done.stdout)
-        for subject in ("mount", "daemon"):
-            assert f"kill -CONT {pid}" in only(found, subject)
+        daemon, server = pids
+        assert f"kill -CONT {daemon}" in only(found, "daemon")
+        assert f"kill -CONT {server}" in only(found, "mount")
 
 
 @pytest.mark.fuse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +31,7 @@ from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
 from basefs.management import main
 from basefs.management.resources import COLUMNS
+from basefs.view.states import Kind
 from tests.management.test_commands import WITHOUT_JSON
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, CAROL, path
@@ -51,6 +53,7 @@ STOPPED = (
     "show -l conf",
     "log -p conf:/f",
     "log -r conf",
+    "log -p conf:/null",
     "diff conf:/f",
     "cat conf:/f",
     "diff conf:/link",
@@ -133,6 +136,7 @@ def rich(conf: Cli, monkeypatch: pytest.MonkeyPatch) -> tuple[Cli, dict[str, str
         (first,) = replica.commit(lambda author: author.write(path("/f"), b"one\n")).entries
         (other,) = replica.commit(lambda author: author.write(path("/g"), b"two\n")).entries
         replica.commit(lambda author: author.make_symlink(path("/link"), b"f"))
+        replica.commit(lambda author: author.make_node(path("/null"), Kind.CHARACTER, os.makedev(1, 3)))
         replica.commit(lambda author: author.rename(path("/g"), path("/d/h")))
         replica.commit(lambda author: author.write(path("/f"), b"three\n"))
         beside = key.sign(first.hash, first.made, Action.WRITE, b"f", other.content, Extensions(4))

@@ -283,7 +283,7 @@ MOUNTED = [
     ("log mnt/nope", 1, "the log has nothing at /nope"),
     ("watch etc --since abc", 2, "'abc' is not a token of this node's journal"),
     ("serf etc members", 1, "single"),
-    ("mount conf empty -s -o nonsense", 1, "cannot mount on BASE/empty: check -o, and"),
+    ("mount conf empty -s -o nonsense", 2, "there is no mount option nonsense: leave it out"),
     ("revert mnt/nginx 00 --at 5m", 2, "give either the HASH of a revision or --at TIME"),
     ("import etc conf.backup", 1, ": import it under another name"),
     ("unmount conf", 1, "conf is not running"),

@@ -149,7 +149,7 @@ class Saves:
 class Mount:
     """The mount server of one machine, for programs that use the directory itself.
 
-    FileAttributes:
+    Attributes:
         home: what holds the directory, and the log of the latest process.
         saves: what programs of all machines have closed.
         closed: the paths that were closed since the disk was synced last.

@@ -169,7 +169,9 @@ class Node:
 
     def settle(self, name: str) -> None:
         """Wait until everything that was saved on this node is in its log."""
-        wait_until(lambda: not self.status(name)["unpublished"], PUBLISH_TIMEOUT, "nothing unpublished")
+        # Of these two this one waits for what is on its way from the mount to the daemon.
+        socket = self.home / "run" / f"{name}.sock"
+        wait_until(lambda: not call(socket, "status", {})["unpublished"], PUBLISH_TIMEOUT, "nothing unpublished")
 
     def entries(self, name: str) -> int:
         """How many entries the log of a running filesystem holds, once everything that was saved is in it."""

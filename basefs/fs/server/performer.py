@@ -68,7 +68,7 @@ class _How(Enum):
 class _Current:
     """The job that is being done.
 
-    FileAttributes:
+    Attributes:
         job, how: what is done.
         kind: of a prepared file, its `S_IFMT`.
         result: once it was tried.

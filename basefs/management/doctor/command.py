@@ -10,7 +10,7 @@ import click
 
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import ALL_ADDRESSES, Home, parse_address
-from basefs.daemon.mounts import mounts
+from basefs.daemon.mounts import mounts, server_of
 from basefs.management.doctor.filesystem import FilesystemExamination
 from basefs.management.doctor.finding import Diagnosis, Severity
 from basefs.management.doctor.machine import (
@@ -94,4 +94,4 @@ def _machine(node: Home) -> Iterator[Diagnosis]:
             continue
         facts = RunFile(node, mount.name).read()
         if facts is not None and facts[1] == mount.point:
-            yield from examine_mount(mount.name, mount.point, facts[0])
+            yield from examine_mount(mount.name, mount.point, server_of(node, mount.name))

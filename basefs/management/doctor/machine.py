@@ -182,8 +182,8 @@ def examine_clock() -> list[Diagnosis]:
     return [note("clock", "the kernel says that this machine's clock is not synchronized", remedy)]
 
 
-def examine_mount(name: str, point: Path, daemon: int, patience: float = 5.0) -> list[Diagnosis]:
-    """One mount of this node; `daemon` is the process that should serve it."""
+def examine_mount(name: str, point: Path, server: int | None, patience: float = 5.0) -> list[Diagnosis]:
+    """One mount of this node; `server` is the process that serves it, if there is one."""
     answer: list[OSError | None] = []
 
     def ask() -> None:
@@ -198,8 +198,11 @@ def examine_mount(name: str, point: Path, daemon: int, patience: float = 5.0) ->
     thread.start()
     thread.join(patience)
     if not answer:
-        what = f"{name} on {point} does not answer within {patience:g} s: its daemon {daemon} is stopped or hangs"
-        return [problem("mount", what, f"kill -CONT {daemon}, or kill -KILL {daemon}")]
+        what = f"{name} on {point} does not answer within {patience:g} s"
+        if server is None:
+            return [problem("mount", what, f"basefs unmount --lazy {name}")]
+        what += f": its mount server, process {server}, is stopped or hangs"
+        return [problem("mount", what, f"kill -CONT {server}, or kill -KILL {server}")]
     if answer[0] is not None:
         what = f"the mount of {name} on {point} is dead: {answer[0].strerror}"
         return [problem("mount", what, f"basefs mount {name} {point}, or basefs unmount {point}")]

@@ -15,7 +15,7 @@ from tests.support.node import COMMAND, Node
 from tests.support.patience import DEADLINE
 from tests.support.project import ROOT
 
-UNIT = ROOT / "deploy" / "basefs@.service"
+UNITS = [ROOT / "deploy" / name for name in ("basefs@.service", "basefs-mount@.service")]
 
 
 @pytest.mark.fuse
@@ -52,11 +52,12 @@ def test_what_the_manager_hears(node: Node, conf: Cli, mounted: bool) -> None:
 def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     tool = shutil.which("systemd-analyze")
     assert tool is not None, "apt-get install systemd"
-    # What it names must be there; here that is the program of this installation.
-    text = UNIT.read_text().replace("/usr/bin/basefs", str(COMMAND))
-    unit = tmp_path / "basefs@.service"
-    unit.write_text("\n".join(line for line in text.splitlines() if not line.startswith("Documentation=")))
+    for unit in UNITS:
+        # What it names must be there; here that is the program of this installation.
+        text = unit.read_text().replace("/usr/bin/basefs", str(COMMAND))
+        lines = (line for line in text.splitlines() if not line.startswith("Documentation="))
+        (tmp_path / unit.name).write_text("\n".join(lines))
     instance = tmp_path / "basefs@conf.service"
-    instance.symlink_to(unit)
+    instance.symlink_to(tmp_path / "basefs@.service")
     done = subprocess.run([tool, "verify", "--man=no", str(instance)], capture_output=True, text=True, check=False)
     assert (done.returncode, [line for line in done.stderr.splitlines() if "basefs" in line]) == (0, [])

@@ -66,7 +66,7 @@ class Daemon:
 class Mounted:
     """A mount.
 
-    FileAttributes:
+    Attributes:
         point: where it is.
         disk: the directory behind it, for a daemon.
         tree: its path.
