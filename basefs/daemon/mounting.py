@@ -77,6 +77,8 @@ class Mounting:
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = threading.Event()
         self._ended = threading.Event()
+        #: Held while a server that has died is replaced.
+        self._reviving = threading.Lock()
 
     def begin(self) -> None:
         """Attach to the server that runs, or start one; with `--serve-only`, wait for one.
@@ -96,7 +98,8 @@ class Mounting:
     def end(self, *, unmount: bool) -> None:
         """Leave the server; `unmount`: and have it unmount and end, which is waited for."""
         self._ending.set()
-        server = self._server
+        with self._reviving:
+            server = self._server
         if server is None:
             return
         if unmount and not self._ended.is_set():
@@ -172,20 +175,27 @@ class Mounting:
     def _revive(self) -> None:
         self._filesystem.detach()
         for _ in range(REVIVE_ATTEMPTS):
-            if self._ending.is_set():
-                break
-            try:
-                connection = _connect(self._home, self._options.name)
-                # The service manager starts its own again.
-                if connection is None and not self._options.serve_only:
-                    connection = self._start()
-                if connection is not None:
-                    self._attach(connection)
+            with self._reviving:
+                if self._ending.is_set():
+                    break
+                if self._replace():
                     return
-            except (BaseFSError, OSError) as error:
-                log.warning("cannot mount again, retrying: %s", error)
             self._ending.wait(REVIVE_SECONDS)
         self._on_end()
+
+    def _replace(self) -> bool:
+        """Attach to a new server; whether there is one."""
+        try:
+            connection = _connect(self._home, self._options.name)
+            # The service manager starts its own again.
+            if connection is None and not self._options.serve_only:
+                connection = self._start()
+            if connection is not None:
+                self._attach(connection)
+        except (BaseFSError, OSError) as error:
+            log.warning("cannot mount again, retrying: %s", error)
+            return False
+        return connection is not None
 
 
 def check_attachable(home: Home, name: str, mountpoint: Path) -> bool:
