@@ -113,6 +113,16 @@ def socket_of(home: Home, name: str) -> Path:
     return home.run_directory() / f"{name}.mount.sock"
 
 
+def server_of(home: Home, name: str) -> int | None:
+    """The process of the mount server of a filesystem, which may not answer; `None` if there is none."""
+    argument = os.fsencode(f"--socket={socket_of(home, name)}")
+    for process in _processes():
+        with contextlib.suppress(OSError):
+            if argument in (process / "cmdline").read_bytes().split(b"\0"):
+                return int(process.name)
+    return None
+
+
 def is_dead(point: Path) -> bool:
     """Whether the daemon behind a mount has ended, so that it answers with errors."""
     try:
