@@ -349,7 +349,7 @@ class TestLives:
     def test_nothing_but_the_shared_modules_is_loaded(self, mount: Mounted) -> None:
         code = "import sys, basefs.fs.server.__main__; print(*sorted(m for m in sys.modules if m.startswith('basefs')))"
         loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-        assert {name.split(".")[1] for name in loaded if "." in name} == {"durable", "errors", "fs", "path"}
+        assert {name.split(".")[1] for name in loaded if "." in name} == {"durable", "errors", "fs", "notify", "path"}
         parts = {".".join(name.split(".")[1:3]) for name in loaded if name.count(".") > 1}
         assert parts == {"fs.channel", "fs.disk", "fs.jobs", "fs.server", "fs.sockets"}
 
