@@ -4,5 +4,5 @@
 the configuration.  `api` answers commands on the `control socket`, `metrics` serves Prometheus, and `serf` finds or
 installs the Serf program.  `launch` starts a daemon; `lock` makes it the only user of its log.
 
-Imports errors, path, durable, tasks, log, view, replica, sync, gossip, fs and replication.
+Imports errors, path, durable, notify, tasks, log, view, replica, sync, gossip, fs and replication.
 """

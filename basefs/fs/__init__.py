@@ -4,5 +4,5 @@
 daemon.  `server` is the process that shows them as a mount, and `events` runs each `handler` and writes the change
 stream.
 
-Imports errors, path, durable, tasks, log, view and replica.
+Imports errors, path, durable, notify, tasks, log, view and replica.
 """
