@@ -44,7 +44,7 @@ class Room:
         self.free = free
         self._clock = clock
         self._lock = threading.Lock()
-        self._is_short = False
+        self._is_short = self._refuses_own = False
         self._needed = 0
         #: When what fits shows that there is room, and when others may send something again.
         self._try_at = self._receive_at = 0.0
@@ -58,6 +58,8 @@ class Room:
             self._try_at = self._clock() + TRY_AGAIN
             if received:
                 self._receive_at = self._try_at
+            else:
+                self._refuses_own = True
         if not was:
             log.warning("disk full: something did not fit in %s, where %d bytes are free", self._directory, free)
 
@@ -83,8 +85,13 @@ class Room:
         """
         return self.is_short() and self._clock() < self._receive_at
 
+    def takes_own(self) -> bool:
+        """Whether applications may write: what came from others may not fit while that does, such as by `min_free`."""
+        return not (self.is_short() and self._refuses_own)
+
     def _is_over(self) -> None:
         with self._lock:
             was, self._is_short, self._receive_at = self._is_short, False, 0.0
+            self._refuses_own = False
         if was:
             log.info("room again: %d bytes are free in %s", self.free(self._directory), self._directory)

@@ -47,7 +47,7 @@ def test_a_tree_that_differs_is_found_by_whoever_asks(network: Callable[[int], N
         assert database.execute(DAMAGE).rowcount > 0
     two.mount(NAME, "--owners", "--profile", "lan")
     cluster.wait_for_members()
-    assert not (two.mountpoint / "d" / "lost").exists()
+    assert two.spawn("cat", f"{NAME}:/d/lost").returncode != 0 and two.basefs("cat", f"{NAME}:/d/kept") == "kept"
     assert len(cluster.root_hashes()) == 1, "nothing else shows it"
     names = {row["address"]: row["name"] for row in one.query("members", NAME)}
     (name,) = (called for address, called in names.items() if address.startswith(f"{two.address}:"))

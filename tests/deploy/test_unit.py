@@ -66,7 +66,8 @@ def test_a_node_with_serf_and_handlers_works_under_the_unit(node: Node, conf: Cl
     server = subprocess.Popen([COMMAND, "mount", "--mount-only", "conf", point], env=node.environment)
     try:
         wait_until(point.is_mount, DEADLINE, "the mount")
-        wait_until(lambda: node.alive("conf") == 1, DEADLINE, "the daemon has its mount, and Serf runs")
+        wait_until(lambda: node.spawn("members", "conf").returncode == 0, DEADLINE, "the daemon has its mount")
+        wait_until(lambda: node.alive("conf") == 1, DEADLINE, "Serf runs")
         (point / "file").write_text("hello")
         os.chown(point / "file", 65534, 65534)
         (point / "file").chmod(0o600)

@@ -45,6 +45,7 @@ def test_of_a_quota_only_what_fits_tells() -> None:
     disk.room.ran_out(received=True)
     disk.room.took()
     assert disk.room.is_short() and disk.room.is_full(), "something smaller may fit"
+    assert disk.room.takes_own(), "what applications write has met no limit"
     disk.now = TRY_AGAIN
     assert disk.room.is_short() and not disk.room.is_full(), "it may be tried"
     disk.room.took()
@@ -58,7 +59,7 @@ def test_of_a_quota_only_what_fits_tells() -> None:
 def test_what_an_application_writes_may_be_larger_than_what_others_send() -> None:
     disk = Disk()
     disk.room.ran_out()
-    assert disk.room.is_short() and not disk.room.is_full()
+    assert disk.room.is_short() and not disk.room.is_full() and not disk.room.takes_own()
     disk.room.ran_out(received=True)
     disk.room.ran_out()
     assert disk.room.is_full()
