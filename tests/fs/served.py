@@ -88,10 +88,12 @@ class _Daemon:
         # Ahead of what was signed before a kill.
         clock.now = BIRTH + 1000.0 * self._replica.totals()["entries"]
         self._owners = Owners(os.getuid(), os.getgid(), keep=True)
-        self._filesystem = Filesystem(self._replica, self._owners, QUIET_SECONDS, mounted=is_served(home, NAME))
+        point = base / "mount"
+        mounted = is_served(home, NAME, point)
+        self._filesystem = Filesystem(self._replica, self._owners, QUIET_SECONDS, mounted=mounted)
         options = DaemonOptions(
             name=NAME,
-            mountpoint=base / "mount",
+            mountpoint=point,
             keys=[],
             bind=("", 0),
             interface=None,
