@@ -88,12 +88,13 @@ class _Daemon:
         # Ahead of what was signed before a kill.
         clock.now = BIRTH + 1000.0 * self._replica.totals()["entries"]
         self._owners = Owners(os.getuid(), os.getgid(), keep=True)
+        point = base / "mount"
         self._filesystem = Filesystem(
             self._replica, self._owners, QUIET_SECONDS, mounted=served_at(home, NAME) is not None
         )
         options = DaemonOptions(
             name=NAME,
-            mountpoint=base / "mount",
+            mountpoint=point,
             keys=[],
             bind=("", 0),
             interface=None,

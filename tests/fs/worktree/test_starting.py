@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,9 +74,8 @@ class TestWithoutAProcess:
 
     def test_a_tree_that_was_copied_from_a_backup_is_no_change(self, stopped: Callable[[], Local]) -> None:
         tree = tree_of(stopped)
-        content = (tree / "f").read_bytes()
         (tree / "f").rename(tree / "f.old")
-        (tree / "f").write_bytes(content)
+        shutil.copy2(tree / "f.old", tree / "f")
         (tree / "f.old").unlink()
         local = stopped()
         local.publish()
