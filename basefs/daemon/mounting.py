@@ -21,7 +21,7 @@ from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import clear_dead, forget_server, note_server, served_at, socket_of
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, MountFailed
-from basefs.fs.channel import Changed, MountServer
+from basefs.fs.channel import VERSION, Changed, MountServer
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.sockets import connect
 from basefs.replica.bootstrap import CLUSTER_FILE
@@ -140,6 +140,10 @@ class Mounting:
 
     def _attach(self, connection: socket.socket) -> None:
         server = MountServer(connection, self)
+        if server.hello.version != VERSION:
+            server.close()
+            name = self._options.name
+            raise MountFailed(f"the mount server of {name} is of another version: unmount {name} and mount it again")
         self._ended.clear()
         self._server = server
         self._filesystem.attach(server)
