@@ -205,7 +205,8 @@ class TestMounted:
         node.kill_server("conf")
         wait_until(lambda: _reads(point / "file") == "kept", DEADLINE, "the mount is back")
         (point / "file").write_text("again")
-        assert conf("cat", "conf:/file") == "again"
+        # The daemon attaches a moment after the mount is back.
+        wait_until(lambda: conf("cat", "conf:/file") == "again", DEADLINE, "what was written is published")
 
     def test_a_dead_mount_is_repaired(self, node: Node, point: Path) -> None:
         node.mount("conf")
