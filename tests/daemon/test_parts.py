@@ -129,18 +129,18 @@ def test_what_came_from_another_node_is_synced_once(local: Local, watched: Watch
     async def scenario() -> None:
         for applied in sent:
             local.replica.apply(applied.entries, applied.blocks)
-        assert local.load("/f") == b"x"
+        assert local.replica.read((b"f",)) == b"x"
         await synced_once(local, watched)
 
     run(watched, scenario)
 
 
-def test_what_is_pending_is_synced_and_published_later(local: Local, watched: Watched) -> None:
-    """Until it is published nothing more is done for it."""
+def test_what_is_published_is_synced_once(local: Local, watched: Watched) -> None:
+    """A saved file is the disk's until then, as anywhere: nothing is done for it."""
 
     async def scenario() -> None:
         local.save("/f", b"x")
-        await synced_once(local, watched)
+        assert local.fs.is_durable
         local.publish()
         assert not local.fs.is_durable
         await synced_once(local, watched)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from basefs.daemon.keyfiles import default_keys
+from basefs.management.errors import ExitCode
 from basefs.management.output import counted, size, span
 from tests.support.commands import Cli
 from tests.support.helpers import copy_replica, noise
@@ -159,8 +160,12 @@ def test_of_what_runs_and_of_what_died(node: Node, conf: Cli) -> None:
     assert told(conf)["handlers"]["rules"] == ["/web/**=false", "true"]
     assert told(conf)["pid"] == node.daemon("conf")
     node.kill("conf")
-    assert told(conf)["state"] == "dead"
-    assert "has died" in lines(conf("status", "conf"))["state"]
+    code, printed, _ = conf.run("status", "conf", "--json")
+    assert (code, json.loads(printed)["state"]) == (ExitCode.FAILED, "dead")
+    code, printed, _ = conf.run("status", "conf")
+    assert code == ExitCode.FAILED and "has died" in lines(printed)["state"]
+    # A list of all is no question about one of them.
+    assert "has died" in lines(conf("status"))["state"]
 
 
 def test_a_daemon_that_is_stopped_keeps_nobody_waiting(node: Node, conf: Cli) -> None:
