@@ -74,8 +74,13 @@ def permission(home: Home, name: str) -> str:
 
 
 def grant_line(home: Home, name: str) -> str:
-    """The command that permits this node's key to write, for a node that may grant; `name` is of the filesystem."""
-    return f"basefs grant {name}:/ {socket.gethostname()} {own_key_files(home)[0].public}"
+    """The command that permits this node's key to write, for a node that may grant; `name` is of the filesystem.
+
+    Where the key was granted before, that is the path: nobody is to give a machine more than it ever had.
+    """
+    had = [one.path for one in ask(home, name, ListKeys(every=True)) if one.own]
+    path = printable(min(had, key=len, default="/"))
+    return f"basefs grant {name}:{path} {socket.gethostname()} {own_key_files(home)[0].public}"
 
 
 def granters(home: Home, name: str) -> str:

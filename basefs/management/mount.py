@@ -13,7 +13,7 @@ from basefs.daemon.api.messages import ClusterMember, ListMembers, Publish
 from basefs.daemon.config import Home
 from basefs.errors import DaemonError, UsageError
 from basefs.management.members import UNKNOWN, lag_of
-from basefs.management.output import examples, printable, span
+from basefs.management.output import examples, note, printable, span
 from basefs.management.run import daemon_options, start
 from basefs.management.session import ask_daemon, notify
 from basefs.management.target import parse_name
@@ -72,7 +72,12 @@ def mount(name: str, mountpoint: Path, wait: bool, timeout: float, **options: An
     if options["serve_only"] and (options["mount_only"] or not options["foreground"]):
         raise UsageError("--serve-only needs --foreground, and cannot be combined with --mount-only")
     # As the kernel names it, so that other commands find it among the mounts.
-    if start(name, Path(os.path.realpath(mountpoint)), options) and wait:
+    mountpoint = Path(os.path.realpath(mountpoint))
+    hides = mountpoint.is_dir() and not mountpoint.is_mount() and any(mountpoint.iterdir())
+    is_running = start(name, mountpoint, options)
+    if hides and is_running:
+        note(f"basefs: {mountpoint} has files of its own, which are hidden while {name} is mounted there")
+    if is_running and wait:
         _catch_up(name, time.monotonic() + timeout)
 
 

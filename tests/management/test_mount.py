@@ -167,7 +167,9 @@ class TestMounted:
 
     def test_a_directory_that_is_not_empty(self, node: Node, point: Path) -> None:
         (point / "below").touch()
-        node.mount("conf")
+        done = node.spawn("mount", "conf", point, "-s")
+        assert done.returncode == 0
+        assert done.stderr == f"basefs: {point} has files of its own, which are hidden while conf is mounted there\n"
         assert os.listdir(point) == []
         node.basefs("unmount", "conf")
         assert os.listdir(point) == ["below"]
