@@ -97,7 +97,7 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
 
 
 def _catch_signals(stop: threading.Event, mounting: Mounting | None) -> None:
-    """Let the signals that end a program end this one in order; SIGHUP, which others send to all, does nothing."""
+    """Let the signals that end a program end this one in order; SIGHUP, which tools send to all, only at a terminal."""
 
     def end(*_: object) -> None:
         stop.set()
@@ -107,7 +107,7 @@ def _catch_signals(stop: threading.Event, mounting: Mounting | None) -> None:
     # Before others can read whom to signal.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, end if sys.stdin.isatty() else signal.SIG_IGN)
 
 
 def _share_heap() -> None:

@@ -78,7 +78,7 @@ def grant_line(home: Home, name: str) -> str:
 
     Where the key was granted before, that is the path: nobody is to give a machine more than it ever had.
     """
-    had = [one.path for one in ask(home, name, ListKeys(every=True)) if one.own]
+    had = [one.path for one in ask(home, name, ListKeys(every=True)) if one.own] if name in home.names() else []
     path = printable(min(had, key=len, default="/"))
     return f"basefs grant {name}:{path} {socket.gethostname()} {own_key_files(home)[0].public}"
 

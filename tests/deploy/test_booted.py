@@ -98,6 +98,8 @@ class Machine:
         """Stop the service, and wait until nothing needs its mount."""
         self.run("systemctl", "stop", "basefs@conf")
         wait_until(lambda: "basefs:conf" not in self.run("findmnt", "-n", "-o", "SOURCE"), DEADLINE, "it is unmounted")
+        ended = lambda: self.run("systemctl", "is-active", "basefs-mount@conf") in ("inactive", "failed")  # noqa: E731
+        wait_until(ended, DEADLINE, "the mount server has ended")
 
     @property
     def log(self) -> str:

@@ -9,7 +9,14 @@ import pytest
 from tests.simulation.run import play
 
 #: What nodes warn of, as they should.
-NOTED = ("disk full", "cannot publish", "cannot store gossiped entries", "after a power cut", "a power cut has taken")
+NOTED = (
+    "disk full",
+    "cannot publish",
+    "cannot store gossiped entries",
+    "after a power cut",
+    "a power cut has taken",
+    "stays on this node: no key of this node may write",
+)
 #: Seeds of one test.
 CHUNK = 4
 FAILED = [

@@ -14,6 +14,7 @@ import pytest
 from basefs.log.blocks import SYNC_BLOCK_DATA, Encoded, split
 from basefs.log.entries import Action
 from basefs.log.extensions import Extensions
+from basefs.path import MAX_DEPTH
 from basefs.replica.replica import Replica
 from eval.bench_hostile import ALICE, BESIDE, ELSEWHERE, SHAPES, Victim
 from tests.support.cost import calls, calls_held
@@ -184,7 +185,7 @@ def test_directories_in_one_another_with_files_in_their_places_cost_no_more_than
 def test_no_depth_of_such_directories_exhausts_the_stack(tmp_path: pathlib.Path) -> None:
     story = Story(tmp_path / "story")
     parent = story.root
-    for _ in range(400):
+    for _ in range(MAX_DEPTH):
         made = story.mkdir(ROOT_KEY, parent, "d")
         story.write(ROOT_KEY, parent, b"", "d")
         parent = made
