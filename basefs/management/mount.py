@@ -73,12 +73,21 @@ def mount(name: str, mountpoint: Path, wait: bool, timeout: float, **options: An
         raise UsageError("--serve-only needs --foreground, and cannot be combined with --mount-only")
     # As the kernel names it, so that other commands find it among the mounts.
     mountpoint = Path(os.path.realpath(mountpoint))
-    hides = mountpoint.is_dir() and not mountpoint.is_mount() and any(mountpoint.iterdir())
+    hides = _has_files(mountpoint)
     is_running = start(name, mountpoint, options)
     if hides and is_running:
         note(f"basefs: {mountpoint} has files of its own, which are hidden while {name} is mounted there")
     if is_running and wait:
         _catch_up(name, time.monotonic() + timeout)
+
+
+def _has_files(mountpoint: Path) -> bool:
+    """Whether a directory on which nothing is mounted has anything in it."""
+    try:
+        return not mountpoint.is_mount() and any(mountpoint.iterdir())
+    except OSError:
+        # Not there, no directory, or a dead mount, of which others speak.
+        return False
 
 
 def _catch_up(name: str, deadline: float) -> None:
