@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from basefs.daemon.api.history import HistoryServices
 from basefs.daemon.api.messages import LostRevision
@@ -114,10 +115,14 @@ class ConflictWatch:
         for path in paths:
             if self._is_stopped:
                 return
-            if self._take(path):
-                for conflict in self._history.conflicts_at(path):
-                    _log(conflict)
-                    self._report(conflict)
+            # What fails at one path must not hide the others.
+            _guarded(partial(self._examine_one, path))
+
+    def _examine_one(self, path: Path) -> None:
+        if self._take(path):
+            for conflict in self._history.conflicts_at(path):
+                _log(conflict)
+                self._report(conflict)
 
     def _take(self, path: Path) -> bool:
         """Look at a path; returns whether a conflict has begun there."""
