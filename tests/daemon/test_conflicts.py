@@ -65,7 +65,7 @@ def test_grants_without_end_have_few_surveys_and_none_elsewhere(
         for number in range(100):
             root.apply([ALICE.sign(parent, number, Action.GRANT, b"key", BOB.public)], [])
         watch.wait()
-        assert len(looks) <= most, "one by one these are a hundred surveys of 30 paths; how many fall together is a matter of time"
+        assert len(looks) <= most, "one by one these are a hundred surveys of 30 paths"
     assert looks
     watch.stop()
     root.close()
