@@ -71,7 +71,10 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
     began = time.monotonic()
     if running and not how.lazy:
         client.refuse_stopped()
-    unpublished = _publish(client, how.timeout / 2) if running and not how.lazy else 0 if running else 1
+    # Nobody has published what was written since a daemon that is dead.
+    unpublished = 0 if running else 1
+    if running and not how.lazy:
+        unpublished = _publish(client, how.timeout / 2)
     facts = run_file.read()
     point = served_at(home, name) if facts is None else facts[1]
     mount = None if point is None else Mount(name, point)
