@@ -94,10 +94,12 @@ def test_files_closed_before_the_mount_server_was_killed_are_there(shared: Calla
     node, other, _ = cluster.nodes
     for _ in range(2):
         writer = _start_writing(node)
-        os.kill(node.server(NAME), signal.SIGKILL)
+        killed = node.server(NAME)
+        os.kill(killed, signal.SIGKILL)
+        # On a slow machine the writer may not notice.
+        wait_until(lambda: _answers(node.mountpoint) and node.server(NAME) != killed, DEADLINE, "it is mounted again")  # noqa: B023
+        writer.stop.set()
         writer.join(DEADLINE)
-        assert writer.failed
-        wait_until(lambda: _answers(node.mountpoint), DEADLINE, "the daemon mounts again")
         _check_files(node, writer.closed)
     cluster.wait_until_equal(DEADLINE)
     _check_files(other, writer.closed)
