@@ -99,7 +99,10 @@ class MountServer:
     """The daemon's end of a connection; for any thread."""
 
     def __init__(self, connection: socket.socket, handler: Handler) -> None:
-        """Wait for the first line.  Raises `OSError`: the server closed the connection, or speaks something else."""
+        """Wait for the first line; nothing is handled before `start`.
+
+        Raises `OSError`: the server closed the connection, or speaks something else.
+        """
         self._lines = _Lines(connection)
         self._handler = handler
         self._lock = threading.Lock()
@@ -109,6 +112,9 @@ class MountServer:
         self._alive = True
         self._messages: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
         self.hello = _read_hello(self._lines)
+
+    def start(self) -> None:
+        """Handle what the server says from now on; what it said after `hello` is behind it."""
         threading.Thread(target=self._read, name="mount-reader", daemon=True).start()
         threading.Thread(target=self._handle, name="mount-handler", daemon=True).start()
 

@@ -206,6 +206,9 @@ class Mount:
         writing = tuple(sorted(inode for inode, count in self._writing.items() if count))
         return Hello(VERSION, os.getpid(), b"", self._number, writing)
 
+    def start(self) -> None:
+        """See `MountServer`: nothing is told before."""
+
     def perform(self, jobs: Sequence[TreeJob], seen: int) -> list[JobResult]:
         """See `MountServer`."""
         if not jobs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -24,8 +25,8 @@ NOBODY = 65534
 class Daemon:
     """What a daemon does, and what it was told."""
 
-    def __init__(self, path: Path) -> None:
-        connection = socket.socket(socket.AF_UNIX)
+    def __init__(self, path: Path, *, start: bool = True) -> None:
+        self._connection = connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(path))
         self.changes: list[Changed] = []
         self.attributes: dict[bytes, bytes] = {}
@@ -33,6 +34,8 @@ class Daemon:
         self.ends: list[bool] = []
         self.server = MountServer(connection, self)
         self.seen = self.server.hello.seen
+        if start:
+            self.server.start()
 
     def changed(self, seq: int, changes: Sequence[Changed]) -> None:
         self.seen = seq
@@ -43,6 +46,10 @@ class Daemon:
 
     def ended(self, orderly: bool) -> None:
         self.ends.append(orderly)
+
+    def has_message(self) -> bool:
+        """Whether something was said that nobody has read."""
+        return bool(select.select([self._connection], [], [], 0)[0])
 
     def flags(self, path: str) -> Flags:
         """All that was said of a path."""
@@ -103,9 +110,9 @@ class Mounted:
         self.disk = Disk(home, cached=False) if user is None else None
         self._daemons: list[Daemon] = []
 
-    def daemon(self) -> Daemon:
-        """A daemon that connects."""
-        made = Daemon(self.base / "socket")
+    def daemon(self, *, start: bool = True) -> Daemon:
+        """A daemon that connects; without `start` it takes nothing yet."""
+        made = Daemon(self.base / "socket", start=start)
         self._daemons.append(made)
         return made
 

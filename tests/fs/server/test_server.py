@@ -88,6 +88,18 @@ class TestChanges:
             again.wait_for("/f", flags=Flags.CLOSED)
             assert mount.daemon().server.hello.writing == ()
 
+    def test_what_is_said_before_a_daemon_has_begun_waits_for_it(self, mount: Mounted, daemon: Daemon) -> None:
+        with (mount.point / "f").open("wb", buffering=0) as file:
+            file.write(b"x")
+            daemon.wait_for("/f", flags=Flags.WRITING)
+            again = mount.daemon(start=False)
+            assert again.server.hello.writing == (os.fstat(file.fileno()).st_ino,)
+        # A daemon that took the end now would then learn from `hello` that somebody writes.
+        wait_until(again.has_message, "the end of the write")
+        assert not again.changes
+        again.server.start()
+        again.wait_for("/f", flags=Flags.CLOSED)
+
     def test_an_emptied_file_is_written_to_until_its_last_handle_is_closed(
         self, mount: Mounted, daemon: Daemon
     ) -> None:
