@@ -238,7 +238,7 @@ class DaemonLink:
         """Listen.  Raises `OSError`."""
         self._orders = orders
         self._listener = listen(path)
-        self._path = path
+        self._path, self._inode = path, path.stat().st_ino
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
         self._lines: _Lines | None = None
@@ -268,8 +268,11 @@ class DaemonLink:
                 for message in (*messages, ("ended",)):
                     lines.send(message)
             lines.close()
+        # The path may be the next server's by now.
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
         self._listener.close()
-        self._path.unlink(missing_ok=True)
 
     def changed(self, path: bytes, inode: int, flags: Flags = NO_FLAGS) -> None:
         """Report a change."""
