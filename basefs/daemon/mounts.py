@@ -17,8 +17,8 @@ from pathlib import Path
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
-from basefs.durable import write_file
 from basefs.errors import MountFailed, UsageError, suggestion
+from basefs.fs.channel import Serving, who_serves
 
 #: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
 _MOUNTINFO = re.compile(rb"^\d+ \d+ \S+ \S+ (?P<point>\S+) .* - fuse\.basefs basefs:(?P<name>\S+) ", re.MULTILINE)
@@ -73,54 +73,35 @@ def mount_at(text: str) -> Mount | None:
 
 
 def is_own(home: Home, mount: Mount) -> bool:
-    """Whether a mount belongs to a daemon of this home, dead or alive."""
-    if served_at(home, mount.name) == mount.point:
+    """Whether a mount belongs to a daemon or a mount server of this home, dead or alive."""
+    server = server_of(home, mount.name)
+    if server is not None and server.mountpoint == os.fsencode(mount.point):
         return True
     facts = RunFile(home, mount.name).read()
     if facts is None or facts[1] != mount.point:
         return False
     # A home that was copied while its filesystem was mounted says the same as the first one.
-    return is_held(home.directory(mount.name)) or is_dead(mount.point)
+    is_silent = server is not None and server.mountpoint is None
+    return is_silent or is_held(home.directory(mount.name)) or is_dead(mount.point)
 
 
 def served_at(home: Home, name: str) -> Path | None:
-    """Where a mount server of this home serves a filesystem, with or without a daemon; `None` where none runs."""
-    try:
-        point = Path(_record_of(home, name).read_text())
-    except OSError:
+    """Where a mount server of this home serves a filesystem, with or without a daemon; `None` where none answers."""
+    server = server_of(home, name)
+    if server is None or server.mountpoint is None:
         return None
-    # The record outlives a server that was killed, and a copy of the home has no socket.
-    runs = socket_of(home, name).is_socket() and Mount(name, point) in mounts() and not is_dead(point)
-    return point if runs else None
+    point = Path(os.fsdecode(server.mountpoint))
+    return point if Mount(name, point) in mounts() else None
 
 
-def note_server(home: Home, name: str, point: Path) -> None:
-    """Record where a mount server is about to serve a filesystem.  Raises `OSError`."""
-    write_file(_record_of(home, name), os.fsencode(point))
-
-
-def forget_server(home: Home, name: str) -> None:
-    """Remove the record: the server has unmounted."""
-    _record_of(home, name).unlink(missing_ok=True)
-
-
-def _record_of(home: Home, name: str) -> Path:
-    return home.run_directory() / f"{name}.mountpoint"
+def server_of(home: Home, name: str) -> Serving | None:
+    """The mount server of a filesystem, which may not answer; `None` if there is none."""
+    return who_serves(socket_of(home, name))
 
 
 def socket_of(home: Home, name: str) -> Path:
     """Where the mount server of a filesystem listens."""
     return home.run_directory() / f"{name}.mount.sock"
-
-
-def server_of(home: Home, name: str) -> int | None:
-    """The process of the mount server of a filesystem, which may not answer; `None` if there is none."""
-    argument = os.fsencode(f"--socket={socket_of(home, name)}")
-    for process in _processes():
-        with contextlib.suppress(OSError):
-            if argument in (process / "cmdline").read_bytes().split(b"\0"):
-                return int(process.name)
-    return None
 
 
 def is_dead(point: Path) -> bool:

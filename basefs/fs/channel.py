@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import queue
 import socket
 import struct
@@ -21,13 +22,14 @@ from typing import Any, NamedTuple, Protocol
 
 from basefs.fs.disk import FileAttributes, Found
 from basefs.fs.jobs import Expected, JobAction, JobResult, TreeJob
-from basefs.fs.sockets import listen
+from basefs.fs.sockets import connect, listen
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
-#: Seconds that a request waits for a virtual attribute.
-ATTRIBUTE_SECONDS = 1.0
+_MARK = "basefs-mount"
+#: Seconds that a request waits for a virtual attribute, and a command for a mount server.
+ATTRIBUTE_SECONDS, ANSWER_SECONDS = 1.0, 1.0
 #: Seconds that the daemon waits for its jobs.
 JOBS_SECONDS = 30.0
 #: Seconds after which a side that does not read is disconnected.
@@ -38,6 +40,8 @@ BATCH_SECONDS = 0.003
 MOST_WAITING = 200_000
 #: Changed paths that are remembered after a daemon has taken them.
 MOST_REMEMBERED = 10_000
+#: `struct ucred`.
+_CREDENTIALS = struct.Struct("=iII")
 
 
 class Flags(IntFlag):
@@ -65,21 +69,41 @@ class Changed(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """What a mount server says first.
+    """What a mount server says to its daemon first.
 
     Attributes:
-        version: of the protocol; only `stop` is understood by every version.
+        version: of the protocol; of another one, nothing else is known, and only `stop` is understood.
         pid: its process.
-        mountpoint: where its mount is.
         seen: the number of the last change; a scan from now on sees everything up to it.
         writing: inodes that are being written to.
     """
 
     version: int
+    pid: int = 0
+    seen: int = 0
+    writing: tuple[int, ...] = ()
+
+
+class Serving(NamedTuple):
+    """A mount server's process, and where its mount is; `None` where it does not answer."""
+
     pid: int
-    mountpoint: bytes
-    seen: int
-    writing: tuple[int, ...]
+    mountpoint: bytes | None
+
+
+def who_serves(path: Path) -> Serving | None:
+    """The mount server that listens at a path, which may have a daemon; `None` if there is none."""
+    try:
+        connection = connect(path, timeout=ANSWER_SECONDS)
+    except OSError:
+        return None
+    with connection:
+        pid, _, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        try:
+            *_, mountpoint = _greeting(_Lines(connection))
+        except ValueError:
+            return Serving(pid, None)
+        return Serving(pid, _bytes(mountpoint))
 
 
 class Handler(Protocol):
@@ -99,7 +123,7 @@ class MountServer:
     """The daemon's end of a connection; for any thread."""
 
     def __init__(self, connection: socket.socket, handler: Handler) -> None:
-        """Wait for the first line; nothing is handled before `start`.
+        """Become the daemon of a mount server; nothing is handled before `start`.
 
         Raises `OSError`: the server closed the connection, or speaks something else.
         """
@@ -111,12 +135,24 @@ class MountServer:
         self._orderly = False
         self._alive = True
         self._messages: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
-        self.hello = _read_hello(self._lines)
+        self._handling = threading.Thread(target=self._handle, name="mount-handler", daemon=True)
+        self.hello = self._attach()
+
+    def _attach(self) -> Hello:
+        try:
+            version, *rest = _greeting(self._lines)
+            if version != VERSION:
+                return Hello(version)
+            self._lines.send(("attach",))
+            _, seen, writing = next(self._lines)
+            return Hello(version, rest[0], seen, tuple(writing))
+        except (StopIteration, ValueError):
+            raise ConnectionError("no mount server answers there") from None
 
     def start(self) -> None:
         """Handle what the server says from now on; what it said after `hello` is behind it."""
         threading.Thread(target=self._read, name="mount-reader", daemon=True).start()
-        threading.Thread(target=self._handle, name="mount-handler", daemon=True).start()
+        self._handling.start()
 
     def perform(self, jobs: Sequence[TreeJob], seen: int) -> list[JobResult]:
         """Have jobs done in this order, of paths that did not change after the change number `seen`.
@@ -154,8 +190,10 @@ class MountServer:
         self._send("stop")
 
     def close(self) -> None:
-        """Disconnect; the server goes on."""
+        """Disconnect, and wait until nothing is handled any more; the server goes on."""
         self._lines.close()
+        if self._handling.ident is not None:
+            self._handling.join()
 
     def _send(self, *message: Any) -> bool:
         try:
@@ -166,16 +204,18 @@ class MountServer:
 
     def _read(self) -> None:
         """Take answers to jobs at once: the handler may wait for a thread that waits for them."""
-        for message in self._lines:
-            if message[0] == "done" and message[2]:
-                self._answer(message[1], message[2])
-            else:
-                self._messages.put(message)
-        with self._lock:
-            self._alive = False
-            for answer in self._jobs.values():
-                answer.put(None)
-        self._messages.put(None)
+        try:
+            for message in self._lines:
+                if message[0] == "done" and message[2]:
+                    self._answer(message[1], message[2])
+                else:
+                    self._messages.put(message)
+        finally:
+            with self._lock:
+                self._alive = False
+                for answer in self._jobs.values():
+                    answer.put(None)
+            self._messages.put(None)
 
     def _answer(self, number: int, results: Sequence[Any]) -> None:
         with self._lock:
@@ -184,11 +224,13 @@ class MountServer:
             answer.put([_unpack_result(packed) for packed in results])
 
     def _handle(self) -> None:
-        while (message := self._messages.get()) is not None:
-            try:
+        try:
+            while (message := self._messages.get()) is not None:
                 self._handle_one(*message)
-            except Exception:
-                log.exception("message %s of the mount server failed unexpectedly", message[0])
+        except Exception:
+            log.exception("a message of the mount server failed, which is a bug")
+            # What it said is found by the scan of the next connection.
+            self._lines.close()
         self._handler.ended(self._orderly)
 
     def _handle_one(self, kind: str, *rest: Any) -> None:
@@ -209,8 +251,8 @@ class MountServer:
 class Orders(Protocol):
     """What a mount server does for a daemon; called by threads of the connection."""
 
-    def hello(self, seen: int) -> Hello:
-        """The first line."""
+    def writing(self) -> Iterable[int]:
+        """Inodes that are being written to."""
 
     def rights(self, rights: Mapping[bytes, int]) -> None:
         """These hold from now on."""
@@ -234,9 +276,10 @@ class DaemonLink:
     Without a daemon nothing is kept, since a new one scans.
     """
 
-    def __init__(self, path: Path, orders: Orders) -> None:
+    def __init__(self, path: Path, mountpoint: Path, orders: Orders) -> None:
         """Listen.  Raises `OSError`."""
         self._orders = orders
+        self._greeting = _MARK, VERSION, os.getpid(), _text(os.fsencode(mountpoint))
         self._listener = listen(path)
         self._path = path
         self._lock = threading.Lock()
@@ -318,22 +361,29 @@ class DaemonLink:
             threading.Thread(target=self._serve, args=(_Lines(connection),), name="daemon-orders", daemon=True).start()
 
     def _serve(self, lines: _Lines) -> None:
+        try:
+            lines.send(self._greeting)
+            for message in lines:
+                self._obey(lines, *message)
+        except OSError:
+            # It has gone.
+            pass
+        except Exception:
+            log.exception("an order of the daemon failed, which is a bug")
+        self._drop(lines)
+
+    def _attach(self, lines: _Lines) -> None:
+        """Who speaks here is the daemon from now on."""
         with self._lock:
             before, self._lines = self._lines, lines
             self._waiting, self._last, self._questions = {}, {}, []
+            # Jobs of the one before that are still on their way count as decided too early.
+            self._seq += 1
             self._floor = self._seq
-            hello = self._orders.hello(self._seq)
-            with contextlib.suppress(OSError):
-                # Before any change is reported: that needs the lock.
-                lines.send(("basefs-mount", VERSION, {**hello._asdict(), "mountpoint": _text(hello.mountpoint)}))
+            # Before any change is reported: that needs the lock.
+            lines.send(("attached", self._seq, list(self._orders.writing())))
         if before is not None:
             before.close()
-        for message in lines:
-            try:
-                self._obey(lines, *message)
-            except Exception:
-                log.exception("order %s of the daemon failed unexpectedly", message[0])
-        self._drop(lines)
 
     def _drop(self, lines: _Lines) -> None:
         with self._lock:
@@ -343,16 +393,10 @@ class DaemonLink:
         lines.close()
 
     def _obey(self, lines: _Lines, kind: str, *rest: Any) -> None:
-        if kind == "jobs":
-            number, seen, jobs = rest
-
-            def answer(results: Sequence[JobResult]) -> None:
-                # Behind the changes that were made before.
-                self._send_waiting()
-                with contextlib.suppress(OSError):
-                    lines.send(("done", number, results))
-
-            self._orders.perform([_unpack_job(packed) for packed in jobs], seen, answer)
+        if kind == "attach":
+            self._attach(lines)
+        elif kind == "jobs":
+            self._perform(lines, *rest)
         elif kind == "rights":
             self._orders.rights({_bytes(path): number for path, number in rest[0].items()})
         elif kind == "forget":
@@ -360,18 +404,34 @@ class DaemonLink:
         elif kind == "room":
             self._orders.room(rest[0])
         elif kind == "seen":
-            with self._lock:
-                # Jobs that were decided before may be on their way, so not at once.
-                if len(self._last) > MOST_REMEMBERED:
-                    self._floor = rest[0]
-                    self._last = {path: seq for path, seq in self._last.items() if seq > rest[0]}
+            self._taken(rest[0])
         elif kind == "attribute":
-            with self._lock:
-                asked = self._asked.get(rest[0])
-            if asked is not None:
-                asked.put(None if rest[1] is None else _bytes(rest[1]))
+            self._answer(*rest)
         elif kind == "stop":
             self._orders.stop()
+
+    def _perform(self, lines: _Lines, number: int, seen: int, jobs: Sequence[Any]) -> None:
+        def answer(results: Sequence[JobResult]) -> None:
+            # Behind the changes that were made before.
+            self._send_waiting()
+            with contextlib.suppress(OSError):
+                lines.send(("done", number, results))
+
+        self._orders.perform([_unpack_job(packed) for packed in jobs], seen, answer)
+
+    def _taken(self, seen: int) -> None:
+        """The daemon has the changes up to a number."""
+        with self._lock:
+            # Jobs that were decided before may be on their way, so not at once.
+            if len(self._last) > MOST_REMEMBERED:
+                self._floor = seen
+                self._last = {path: seq for path, seq in self._last.items() if seq > seen}
+
+    def _answer(self, number: int, value: str | None) -> None:
+        with self._lock:
+            asked = self._asked.get(number)
+        if asked is not None:
+            asked.put(None if value is None else _bytes(value))
 
     def _take(self) -> list[Sequence[Any]]:
         """The messages that wait; the lock is held."""
@@ -425,16 +485,14 @@ class _Lines:
         return self
 
     def __next__(self) -> list[Any]:
-        try:
+        # Who speaks something else has ended, too.
+        with contextlib.suppress(OSError, ValueError, TypeError):
             line = self._file.readline()
-        except (OSError, ValueError):
-            line = b""
-        if not line.endswith(b"\n"):
-            self._file.close()
-            self._connection.close()
-            raise StopIteration
-        message = json.loads(line)
-        return list(message)
+            if line.endswith(b"\n"):
+                return list(json.loads(line))
+        self._file.close()
+        self._connection.close()
+        raise StopIteration
 
     def close(self) -> None:
         """Disconnect; who reads closes the socket."""
@@ -442,14 +500,15 @@ class _Lines:
             self._connection.shutdown(socket.SHUT_RDWR)
 
 
-def _read_hello(lines: _Lines) -> Hello:
-    try:
-        word, version, fields = next(lines)
-        if word == "basefs-mount":
-            return Hello(version, fields["pid"], _bytes(fields["mountpoint"]), fields["seen"], tuple(fields["writing"]))
-    except (StopIteration, ValueError, KeyError, TypeError):
-        pass
-    raise ConnectionError("no mount server answers there")
+def _greeting(lines: _Lines) -> Sequence[Any]:
+    """The first line of a mount server: the version, and of this one the process and the mount point.
+
+    Raises `ValueError`.
+    """
+    mark, *found = next(lines, [None])
+    if mark != _MARK or not found:
+        raise ValueError("no mount server")
+    return found
 
 
 def _text(data: bytes) -> str:

@@ -204,7 +204,7 @@ class Mount:
     def hello(self) -> Hello:
         """See `MountServer`."""
         writing = tuple(sorted(inode for inode, count in self._writing.items() if count))
-        return Hello(VERSION, os.getpid(), b"", self._number, writing)
+        return Hello(VERSION, os.getpid(), self._number, writing)
 
     def start(self) -> None:
         """See `MountServer`: nothing is told before."""

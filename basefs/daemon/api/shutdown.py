@@ -18,7 +18,6 @@ from basefs.daemon.mounts import (
     Mount,
     MountUser,
     detach,
-    forget_server,
     is_dead,
     is_own,
     mount_at,
@@ -93,7 +92,6 @@ def _stop(home: Home, name: str, how: Ending) -> bool:
         how.warn(warning)
     if not running:
         run_file.remove()
-        forget_server(home, name)
     return ended
 
 

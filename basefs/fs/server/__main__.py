@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 if not getattr(sys.flags, "safe_path", False):
@@ -18,7 +18,7 @@ if not getattr(sys.flags, "safe_path", False):
     sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from basefs.errors import BaseFSError, MountFailed
-from basefs.fs.channel import VERSION, DaemonLink, Hello
+from basefs.fs.channel import DaemonLink
 from basefs.fs.disk import Disk
 from basefs.fs.jobs import JobResult, TreeJob
 from basefs.fs.server.device import (
@@ -59,7 +59,7 @@ class Server:
             if "nosymfollow" in options:
                 # Before the first request is answered, so that no link is followed.
                 forbid_following(self._mountpoint)
-            self._link = DaemonLink(arguments.socket, self)
+            self._link = DaemonLink(arguments.socket, self._mountpoint, self)
         except (BaseFSError, OSError):
             unmount(self._mountpoint, lazy=True)
             raise
@@ -101,10 +101,9 @@ class Server:
         print("ready", flush=True)  # noqa: T201
         self._manager.ready()
 
-    def hello(self, seen: int) -> Hello:
-        """The first line to a daemon."""
-        writing = tuple(self._tree.nodes.open_for_writing())
-        return Hello(VERSION, os.getpid(), os.fsencode(self._mountpoint), seen, writing)
+    def writing(self) -> Iterable[int]:
+        """Inodes that are being written to."""
+        return self._tree.nodes.open_for_writing()
 
     def rights(self, rights: Mapping[bytes, int]) -> None:
         """Where this node may write from now on."""

@@ -14,10 +14,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from basefs.fs.channel import Flags
+from basefs.fs.channel import Flags, Serving, who_serves
 from basefs.fs.disk import Disk
 from basefs.fs.jobs import Expected, JobAction, TreeJob, apply
 from tests.fs.server.mounted import NOBODY, Daemon, Mounted, mounted, watching
@@ -300,7 +301,6 @@ class TestLives:
             assert (mount.point / f"with{number}").read_text() == "x"
         last = mount.daemon()
         assert last.server.hello.pid == mount.process.pid
-        assert last.server.hello.mountpoint == os.fsencode(mount.point)
         assert last.changes == []
 
     def test_the_latest_daemon_replaces_the_others(self, mount: Mounted) -> None:
@@ -310,7 +310,34 @@ class TestLives:
         second.wait_for("/f", flags=Flags.CLOSED)
         assert first.changes == []
         assert not mount.put(first, "/f", b"remote").done
+        second.seen, seen = first.server.hello.seen, second.seen
+        # What the first one decided may be done after the second one has compared all.
+        assert not mount.put(second, "/f", b"remote").done
+        second.seen = seen
         assert mount.put(second, "/f", b"remote").done
+
+    def test_who_serves_is_told_without_a_daemon_and_beside_one(self, mount: Mounted) -> None:
+        found = Serving(mount.process.pid, os.fsencode(mount.point))
+        assert who_serves(mount.base / "socket") == found
+        daemon = mount.daemon()
+        assert who_serves(mount.base / "socket") == found
+        (mount.point / "f").write_text("x")
+        daemon.wait_for("/f", flags=Flags.CLOSED)
+        mount.process.send_signal(signal.SIGSTOP)
+        assert who_serves(mount.base / "socket") == Serving(mount.process.pid, None)
+        mount.process.send_signal(signal.SIGCONT)
+        assert who_serves(mount.base / "nothing") is None
+
+    @pytest.mark.logs("which is a bug")
+    def test_a_daemon_that_fails_is_cut_off_and_attaches_again(self, mount: Mounted) -> None:
+        """What it missed is found by its scan."""
+        daemon = mount.daemon()
+        daemon.changes = cast(Any, None)
+        (mount.point / "f").write_text("x")
+        wait_until(lambda: daemon.ends == [False], "the end")
+        again = mount.daemon()
+        (mount.point / "g").write_text("x")
+        again.wait_for("/g", flags=Flags.CLOSED)
 
     def test_a_killed_server_leaves_a_mount_that_can_be_replaced(self, scratch: Path) -> None:
         with mounted(scratch, "--keep-owners") as mount:
