@@ -47,9 +47,6 @@ def server_command(home: Home, options: DaemonOptions) -> list[str]:
     """The command line of the mount server."""
     assert options.mountpoint is not None
     program = Path(basefs.fs.server.__file__).with_name("__main__.py")
-    chosen = dict(options.fuse_options)
-    read_only = bool(chosen.pop("ro", False))
-    text = ",".join(name if value is True else f"{name}={value}" for name, value in chosen.items())
     return [
         sys.executable,
         str(program),
@@ -57,12 +54,11 @@ def server_command(home: Home, options: DaemonOptions) -> list[str]:
         f"--socket={socket_of(home, options.name)}",
         f"--name={options.name}",
         f"--mountpoint={options.mountpoint}",
-        f"--options={text}",
+        f"--options={','.join(options.fuse_options)}",
         f"--uid={options.uid}",
         f"--gid={options.gid}",
         *(f"--hide={os.fsdecode(name)}" for name in (CLUSTER_FILE, READERS[0])),
         *(["--keep-owners"] if options.keep_owners else []),
-        *(["--read-only"] if read_only else []),
         *([] if options.inotify else ["--no-events"]),
     ]
 

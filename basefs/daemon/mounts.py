@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import re
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +14,11 @@ from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
 from basefs.errors import MountFailed, UsageError, suggestion
 from basefs.fs.channel import Serving, who_serves
+from basefs.fs.server.device import unmount, why_no_mount
 
 #: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
 _MOUNTINFO = re.compile(rb"^\d+ \d+ \S+ \S+ (?P<point>\S+) .* - fuse\.basefs basefs:(?P<name>\S+) ", re.MULTILINE)
 _OCTAL = re.compile(rb"\\([0-7]{3})")
-_MNT_DETACH = 2  # umount2(2)
-#: How often a mount that is in use is tried to unmount, and the seconds in between.
-_ATTEMPTS, _PAUSE = 10, 0.02
 #: Options that decide how this mount works, so they cannot be set from outside.
 _RESERVED = frozenset(
     {"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions", "use_ino"}
@@ -122,41 +115,10 @@ def mount_containing(text: str) -> tuple[Mount, Path] | None:
     return None
 
 
-def detach(mountpoint: Path, *, lazy: bool) -> None:
-    """Take a mount of ours away, also one whose daemon is dead.
-
-    `lazy`: detach it even while it is in use.  Raises `MountFailed`.
-    """
-    # What was closed a moment ago may be in use still: the kernel and the mirror let go of it afterwards.
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(_PAUSE)
-        reason = _try_unmount(mountpoint, lazy=lazy)
-        if reason is None:
-            return
-        if os.strerror(errno.EBUSY) not in reason:
-            raise MountFailed(f"cannot unmount {mountpoint}: {reason}")
-    raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
-
-
-def _try_unmount(mountpoint: Path, *, lazy: bool) -> str | None:
-    """Unmount; the reason where that fails."""
-    if os.geteuid() == 0:
-        libc = ctypes.CDLL(None, use_errno=True)
-        done = libc.umount2(os.fsencode(mountpoint), _MNT_DETACH if lazy else 0) == 0
-        return None if done else os.strerror(ctypes.get_errno())
-    tool = shutil.which("fusermount3") or shutil.which("fusermount")
-    if tool is None:
-        raise MountFailed("fusermount3 is missing: install the package fuse3")
-    command = [tool, "-u", *(["-z"] if lazy else []), str(mountpoint)]
-    tried = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
-    return None if tried.returncode == 0 else tried.stderr.strip()
-
-
 def check_mountpoint(path: Path) -> None:
     """Raise `MountFailed` where nothing can be mounted, and say why."""
-    if not Path("/dev/fuse").exists():
-        raise MountFailed("there is no /dev/fuse: load the module with 'modprobe fuse'")
+    if reason := why_no_mount():
+        raise MountFailed(f"cannot mount on {path}: {reason}")
     try:
         if not path.is_dir():
             remedy = "choose another path" if path.exists() else f"make it with 'mkdir {path}'"
@@ -169,18 +131,17 @@ def check_mountpoint(path: Path) -> None:
         raise MountFailed(f"something is mounted on {path} already: unmount it, or choose another directory")
 
 
-def parse_options(text: str) -> dict[str, str | bool]:
+def parse_options(text: str) -> list[str]:
     """Options of mount(8) and FUSE, as in `-o a,b=c`.  Raises `UsageError`, naming the one that cannot be."""
-    options: dict[str, str | bool] = {}
-    for part in filter(None, text.split(",")):
-        name, equals, value = part.partition("=")
+    options = list(filter(None, text.split(",")))
+    for option in options:
+        name = option.partition("=")[0]
         if name in _RESERVED:
             raise UsageError(f"the mount option {name} is BaseFS's own: leave it out")
         if name not in _OPTIONS:
             raise UsageError(f"there is no mount option {name}{suggestion(name, _OPTIONS)}: leave it out")
         if name == "nosymfollow" and os.geteuid() != 0:
             raise UsageError("only root can mount with nosymfollow: leave it out, or mount as root")
-        options[name] = value if equals else True
     return options
 
 
@@ -188,7 +149,7 @@ def clear_dead(point: Path) -> None:
     """Detach a mount of ours whose daemon died: it answers with errors until then.  Raises `MountFailed`."""
     # The kernel may remember what stat(2) tells, but asks for statvfs(2).
     if is_dead(point) and any(mount.point == point for mount in mounts()):
-        detach(point, lazy=True)
+        unmount(point, lazy=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class DaemonOptions:
     interface: str | None
     join: Sequence[tuple[str, int]]
     node_name: str
-    fuse_options: dict[str, str | bool]
+    fuse_options: Sequence[str]
     uid: int
     gid: int
     keep_owners: bool

@@ -100,7 +100,7 @@ class _Daemon:
             interface=None,
             join=(),
             node_name="",
-            fuse_options={},
+            fuse_options=(),
             uid=os.getuid(),
             gid=os.getgid(),
             keep_owners=True,

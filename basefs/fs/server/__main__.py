@@ -47,7 +47,7 @@ class Server:
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Mount.  Raises `MountFailed`, `OSError`."""
         options = [option for option in arguments.options.split(",") if option]
-        read_only = arguments.read_only or "ro" in options
+        read_only = "ro" in options
         options = [option for option in options if option not in ("ro", "rw")]
         self._manager = ServiceManager.from_environment()
         self._mountpoint: Path = arguments.mountpoint
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--uid", type=int, default=os.geteuid(), help="owner of everything unless owners are kept")
     parser.add_argument("--gid", type=int, default=os.getegid())
     parser.add_argument("--hide", action="append", default=[], help="a name at the top that is not listed")
-    for name in ("--keep-owners", "--read-only", "--no-events"):
+    for name in ("--keep-owners", "--no-events"):
         parser.add_argument(name, action="store_true")
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s mount: %(message)s", level=logging.INFO)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from pathlib import Path
 
-from basefs.fs.disk import Found, open_beneath
+from basefs.fs.disk import Found, called, libc, open_beneath
 from basefs.fs.jobs import JobAction, JobResult, TreeJob, apply, expects
 from basefs.fs.server.device import Answer, Device, KernelRequest, Operation, private_mount
 from basefs.fs.server.passthrough import INCOMING, Passthrough
@@ -35,8 +35,6 @@ _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 _CLONE_FILES = 0x400
 #: `struct file_handle` of a node (Linux, fs/fuse/inode.c): its size and type; node and generation.
 _HANDLE, _FUSE_HANDLE = struct.Struct("=IiIII"), 0x81
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Timespec(ctypes.Structure):
@@ -279,8 +277,7 @@ class Performer:
             elif current.how is _How.SWAP:
                 with _closing(os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)) as found:
                     # Not by ftruncate(2): while a size is being set, the kernel ignores sizes in other answers.
-                    if _libc.futimens(found, _MODIFIED):
-                        raise OSError(ctypes.get_errno(), "futimens")
+                    called(libc.futimens(found, _MODIFIED))
             elif current.how is _How.RENAME:
                 with _beneath(root, INCOMING) as incoming:
                     os.rename(current.job.temporary, name, src_dir_fd=incoming, dst_dir_fd=directory)
@@ -307,7 +304,7 @@ class Performer:
         with _beneath(root, b".", os.O_RDONLY | os.O_DIRECTORY) as top:
             for number in numbers:
                 handle = _HANDLE.pack(12, _FUSE_HANDLE, number >> 32, number & 0xFFFFFFFF, 0)
-                found = _libc.open_by_handle_at(top, handle, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                found = libc.open_by_handle_at(top, handle, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 if found >= 0:
                     os.close(found)
 
@@ -453,6 +450,5 @@ def _leave_files() -> None:
     A thread that waits for its own mount when the process is killed would otherwise keep /dev/fuse open, so that the
     request it waits for never ends, nor does the mount.  Raises `OSError`.
     """
-    if _libc.unshare(_CLONE_FILES):
-        raise OSError(ctypes.get_errno(), "unshare")
+    called(libc.unshare(_CLONE_FILES))
     os.closerange(3, max(int(name) for name in os.listdir("/proc/thread-self/fd")) + 1)
