@@ -157,7 +157,7 @@ class Scanner:
         outcome = self._replica.outcomes([to_path(path)])[to_path(path)]
         if outcome is not None and tips_of(outcome) == coming and outcome.state.kind is kind_of(found):
             state = shown(outcome)
-            if state.kind is Kind.DIRECTORY or state.target == self._target(path, found):
+            if state.kind is not Kind.SYMLINK or state.target == self._disk.target(path):
                 # Its attributes may be missing.
                 return Row(state._replace(mode=-1), coming, outcome.directories, found=found, stamp=stamp)
         return None
@@ -192,12 +192,6 @@ class Scanner:
             )
         finally:
             other.close()
-
-    def _target(self, path: bytes, found: Found) -> bytes:
-        if not stat.S_ISLNK(found.mode):
-            return b""
-        directory, name = self._disk.parent(path)
-        return os.readlink(name, dir_fd=directory)
 
     # -- after a power cut --------------------------------------------------------------------------------------------
 
