@@ -84,9 +84,7 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
     if wanted.owners and not _is_root():
         raise UsageError("only root can keep owners: mount without --owners")
     if wanted.mountpoint is not None and not wanted.serve_only:
-        clear_dead(wanted.mountpoint)
-        if wanted.mount_only or not check_attachable(home, name, wanted.mountpoint):
-            check_mountpoint(wanted.mountpoint)
+        _check_place(home, wanted, wanted.mountpoint)
     options = _daemon_options(home, wanted)
     if wanted.mount_only:
         serve_mount(home, options)
@@ -112,6 +110,13 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
     finally:
         os.umask(inherited)
     return False
+
+
+def _check_place(home: Home, wanted: LaunchOptions, mountpoint: Path) -> None:
+    """Let a mount point be one at which the filesystem can be mounted, or is.  Raises `MountFailed`."""
+    clear_dead(mountpoint)
+    if wanted.mount_only or not check_attachable(home, wanted.name, mountpoint):
+        check_mountpoint(mountpoint)
 
 
 def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
