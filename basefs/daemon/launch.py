@@ -40,7 +40,7 @@ class LaunchOptions:
     """What a command line asks for, as it stands there; see `basefs mount --help`.
 
     `mountpoint`: `None` to run without a mount.  `push`, `profile`, `max_log_bytes`, `min_free`: `None` for what the
-    settings say.  The options from `inotify` on are of a mount; `owners`: `None` for whether root mounts.
+    settings say.  The options from `fuse_options` on are of a mount; `owners`: `None` for whether root mounts.
     """
 
     name: str
@@ -65,7 +65,6 @@ class LaunchOptions:
     foreground: bool
     debug: bool
     log_format: str | None
-    inotify: bool = False
     fuse_options: Sequence[str] = ()
     uid: int | None = None
     gid: int | None = None
@@ -138,7 +137,6 @@ def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
         handlers=HandlerSettings(rules, wanted.handler_jobs, wanted.handler_timeout, wanted.handler_delay),
         encrypt_key=None if secret is None else _read_secret(secret),
         settings=_settings(home, wanted),
-        inotify=wanted.inotify,
         metrics=None if wanted.metrics is None else _metrics_address(wanted.metrics),
         serve_only=wanted.serve_only,
     )

@@ -59,7 +59,6 @@ def server_command(home: Home, options: DaemonOptions) -> list[str]:
         f"--gid={options.gid}",
         *(f"--hide={os.fsdecode(name)}" for name in (CLUSTER_FILE, READERS[0])),
         *(["--keep-owners"] if options.keep_owners else []),
-        *([] if options.inotify else ["--no-events"]),
     ]
 
 

@@ -29,7 +29,6 @@ class DaemonOptions:
         single: neither gossip nor sync.
         encrypt_key: Serf's encryption key, base64, or `None`.
         settings: of the network.
-        inotify: emit inotify events for remote changes, and let the kernel cache.
         handlers: commands that run for changes.
         metrics: IP address and port on which metrics are served, `None` for nowhere.
         serve_only: whether another process mounts.
@@ -49,7 +48,6 @@ class DaemonOptions:
     single: bool
     encrypt_key: str | None
     settings: Settings
-    inotify: bool
     handlers: HandlerSettings
     metrics: tuple[str, int] | None = None
     serve_only: bool = False

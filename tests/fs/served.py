@@ -107,7 +107,6 @@ class _Daemon:
             single=True,
             encrypt_key=None,
             settings=Settings(),
-            inotify=True,
             handlers=HandlerSettings(),
         )
         self._mounting = Mounting(home, options, self._filesystem, lambda: None)
