@@ -73,9 +73,7 @@ class Server:
             read_only=read_only,
             unlisted=frozenset(map(os.fsencode, arguments.hide)),
         )
-        self._performer = Performer(
-            self._tree, self._device, self._mountpoint, self._link.changed_after, events=not arguments.no_events
-        )
+        self._performer = Performer(self._tree, self._device, self._mountpoint, self._link.changed_after)
         if read_only:
             forbid_writing(self._mountpoint)
 
@@ -116,10 +114,6 @@ class Server:
         """Do jobs."""
         self._performer.perform(jobs, seen, answer)
 
-    def forget(self, paths: Sequence[bytes]) -> None:
-        """Have the kernel look up these paths again."""
-        self._performer.forget(paths)
-
     def room(self, has: bool) -> None:
         """Whether there is room for more on the disk."""
         self._tree.room = has
@@ -153,8 +147,7 @@ def main() -> None:
     parser.add_argument("--uid", type=int, default=os.geteuid(), help="owner of everything unless owners are kept")
     parser.add_argument("--gid", type=int, default=os.getegid())
     parser.add_argument("--hide", action="append", default=[], help="a name at the top that is not listed")
-    for name in ("--keep-owners", "--no-events"):
-        parser.add_argument(name, action="store_true")
+    parser.add_argument("--keep-owners", action="store_true")
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s mount: %(message)s", level=logging.INFO)
     sys.setswitchinterval(_SWITCH_SECONDS)

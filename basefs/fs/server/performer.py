@@ -86,22 +86,17 @@ class Performer:
         device: Device,
         mountpoint: Path,
         changed_after: Callable[[bytes, int], bool],
-        *,
-        events: bool,
     ) -> None:
-        """
-        Args:
-            changed_after: whether a path changed after the change of this number.
-            events: go through the mount; otherwise jobs are done on the disk, and the kernel is told to forget.
-        """
+        """`changed_after`: whether a path changed after the change of this number."""
         self._tree, self._device, self._mountpoint = passthrough, device, mountpoint
         self._changed_after = changed_after
-        self._events = events
+        #: Whether jobs go through the mount; otherwise they are done on the disk, and the kernel is told to forget.
+        self._events = True
         self._batches: queue.SimpleQueue[tuple[Sequence[TreeJob], int, Callable[[Sequence[JobResult]], None]]]
         self._batches = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[tuple[_Current, threading.Event]] = queue.SimpleQueue()
-        #: Paths that the kernel is to look up again; "" for the modes of all nodes.
-        self._forgotten: queue.SimpleQueue[tuple[bytes, threading.Event]] = queue.SimpleQueue()
+        #: Names that the kernel is to look up again, by the number of their directory.
+        self._forgotten: queue.SimpleQueue[tuple[int, bytes, threading.Event]] = queue.SimpleQueue()
         #: Native id of the thread that makes the system calls, and whether it still makes one that took too long.
         self._thread = 0
         self._hangs = False
@@ -117,18 +112,29 @@ class Performer:
         """Do jobs of paths that did not change after the change number `seen`, then call `answer`."""
         self._batches.put((jobs, seen, answer))
 
-    def forget(self, paths: Sequence[bytes], seconds: float = 0) -> None:
-        """Have the kernel look up paths again; wait for so long until it has."""
-        done = threading.Event()
-        for path in paths:
+    def _look_again(self, path: bytes) -> None:
+        """Have the kernel look up a path again, and wait a while until it has."""
+        above, _, name = path.rpartition(b"/")
+        with self._tree.turn:
+            parent, node = self._tree.nodes.find(above), self._tree.nodes.find(path)
+        for known in filter(None, (node, parent)):
+            self._device.forget_node(known.id)
+        if parent is not None and name:
             done = threading.Event()
-            self._forgotten.put((path, done))
-        if paths and seconds:
-            done.wait(seconds)
+            self._forgotten.put((parent.id, name, done))
+            done.wait(_FORGET_SECONDS)
+
+    def _forget(self) -> None:
+        """In a thread of its own: it may wait for whoever holds the lock of a directory."""
+        while True:
+            parent, name, done = self._forgotten.get()
+            self._device.forget_name(parent, name)
+            done.set()
 
     def forget_modes(self) -> None:
         """Have the kernel ask for the modes of all files again, which show the rights of this node."""
-        self._forgotten.put((b"", threading.Event()))
+        for number in self._tree.nodes.numbers():
+            self._device.forget_node(number, pages=False)
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
@@ -199,35 +205,20 @@ class Performer:
 
     def _directly(self, current: _Current, seen: int) -> None:
         """Do a job on the disk."""
-        job = current.job
+        job, disk, nodes = current.job, self._tree.disk, self._tree.nodes
         above, _, name = job.path.rpartition(b"/")
         with self._tree.turn:
-            found = self._tree.disk.look(job.path)
+            found = disk.look(job.path)
             refused = self._refusal(job, seen, found)
-            current.result = JobResult(False, found, refused) if refused else apply(self._tree.disk, job)
-            parent = self._tree.nodes.find(above)
+            current.result = JobResult(False, found, refused) if refused else apply(disk, job)
+            parent, node = nodes.find(above), nodes.find(job.path)
             gone = current.result.found is None or (found is not None and current.result.found.inode != found.inode)
             if current.result.done and gone and parent is not None and parent.children is not None:
-                self._tree.nodes.removed(parent, name)
-        self.forget([job.path], _FORGET_SECONDS)
-
-    def _forget(self) -> None:
-        while True:
-            path, done = self._forgotten.get()
-            if not path:
-                for number in self._tree.nodes.numbers():
-                    self._device.forget_node(number, pages=False)
-                continue
-            above, _, name = path.rpartition(b"/")
-            with self._tree.turn:
-                parent, node = self._tree.nodes.find(above), self._tree.nodes.find(path)
-            if node is not None:
-                self._device.forget_node(node.id)
-            if parent is not None:
-                self._device.forget_node(parent.id)
-                if name:
-                    self._device.forget_name(parent.id, name)
-            done.set()
+                nodes.removed(parent, name)
+        if node is not None:
+            # By which its name is looked up again as well.
+            self._device.forget_node(node.id)
+        self._look_again(job.path)
 
     # -- calling ------------------------------------------------------------------------------------------------------
 

@@ -328,6 +328,16 @@ class TestLives:
         mount.process.send_signal(signal.SIGCONT)
         assert who_serves(mount.base / "nothing") is None
 
+    def test_jobs_that_are_done_too_late_end_the_connection(self, mount: Mounted) -> None:
+        """The daemon has noted that they were not done."""
+        daemon = mount.daemon(patience=0.01)
+        mount.process.send_signal(signal.SIGSTOP)
+        assert not mount.put(daemon, "/f", b"late").done
+        assert daemon.ends == []
+        mount.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: daemon.ends == [False], "the end")
+        assert (mount.point / "f").read_text() == "late"
+
     @pytest.mark.logs("which is a bug")
     def test_a_daemon_that_fails_is_cut_off_and_attaches_again(self, mount: Mounted) -> None:
         """What it missed is found by its scan."""
@@ -573,8 +583,12 @@ sys.exit(ctypes.CDLL(None).getdents64(directory, ctypes.byref(buffer), len(buffe
                 assert (mount.tree / "held" / "f").read_text() == "one"
                 # Applications go on meanwhile, and further jobs.
                 (mount.point / "free" / "new").write_text("new")
-                assert mount.put(daemon, "/free/f", b"two").done
-                assert (mount.point / "free" / "f").read_text() == "two"
+                for content in ("two", "three"):
+                    assert mount.put(daemon, "/free/f", content.encode()).done
+                    assert (mount.point / "free" / "f").read_text() == content
+                    assert (mount.point / "free" / "f").stat().st_size == len(content)
+                assert mount.perform(daemon, TreeJob(b"/free/f", JobAction.REMOVE, mount.expected("/free/f"))).done
+                assert not (mount.point / "free" / "f").exists()
             assert (mount.point / "held" / "f").read_text() == "one"
             with watching(mount.point / "free") as watch:
                 # Free again, so that watchers are notified.
@@ -583,7 +597,7 @@ sys.exit(ctypes.CDLL(None).getdents64(directory, ctypes.byref(buffer), len(buffe
     @staticmethod
     def notified(mount: Mounted, daemon: Daemon, watch: object) -> bool:
         assert mount.put(daemon, "/free/f", os.urandom(9)).done
-        (mount.point / "free" / "mark").touch()
+        (mount.point / "free" / "mark").write_text("x")
         return any("MODIFY f" in event for event in watch.until("CLOSE_WRITE,CLOSE mark"))  # type: ignore[attr-defined]
 
 
