@@ -23,6 +23,11 @@ _WORLD = ("203.0.113.1", "2001:db8::1")
 MISSED_LOOKS = 5
 
 
+def all_addresses() -> str:
+    """Where a node listens unless told otherwise: at every address, of IPv6 as well if the kernel has it."""
+    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+
+
 def own_addresses() -> list[str]:
     """The IP addresses of this machine."""
     families = (socket.AF_INET, socket.AF_INET6)

@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 #: Gossip port, TCP and UDP, unless told otherwise; sync listens on the next one.
 DEFAULT_PORT = 18374
 SYNC_PORT_OFFSET = 1
-#: Where a node listens unless told otherwise.
-ALL_ADDRESSES = "0.0.0.0"
 
 #: Events that a burst of changes may cost before it is announced instead of gossiped.  With more, Serf's queue delays a
 #: file; with fewer, a pull is as quick, and fails where connections stall (`eval/REPORT.md`, "The choice of defaults").

@@ -36,7 +36,12 @@ REVIVE_SECONDS, REVIVE_ATTEMPTS = 1.0, 30
 
 
 def _connect(home: Home, name: str) -> socket.socket | None:
-    """Connect to the mount server of a filesystem, as its only daemon; `None` where none runs."""
+    """Connect to the mount server of a filesystem, as its only daemon; `None` where none runs.
+
+    One whose mount has gone is about to end, and answers still.
+    """
+    if served_at(home, name) is None:
+        return None
     try:
         return connect(socket_of(home, name))
     except OSError:

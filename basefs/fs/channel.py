@@ -268,7 +268,7 @@ class DaemonLink:
         self._orders = orders
         self._greeting = _MARK, VERSION, os.getpid(), os.fsencode(mountpoint)
         self._listener = listen(path)
-        self._path = path
+        self._path, self._inode = path, path.stat().st_ino
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
         self._stream: _Stream | None = None
@@ -298,8 +298,11 @@ class DaemonLink:
                 for message in (*messages, ("ended",)):
                     stream.send(message)
             stream.close()
+        # The path may be the next server's by now.
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
         self._listener.close()
-        self._path.unlink(missing_ok=True)
 
     def changed(self, path: bytes, inode: int, flags: Flags = NO_FLAGS) -> None:
         """Report a change."""
@@ -500,13 +503,14 @@ def _greeting(stream: _Stream) -> Sequence[Any]:
     return found
 
 
-def _unpack_job(path: bytes, action: int, expected: Any, temporary: bytes, attributes: Any) -> TreeJob:
+def _unpack_job(path: bytes, action: int, expected: Any, temporary: bytes, attributes: Any, source: bytes) -> TreeJob:
     return TreeJob(
         path,
         JobAction(action),
         None if expected is None else Expected(*expected),
         temporary,
         None if attributes is None else FileAttributes(*attributes),
+        source,
     )
 
 

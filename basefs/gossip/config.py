@@ -30,8 +30,9 @@ class AgentConfig:
 
     `node_name`: what people call this node.  `bind`: "ip:port" (TCP and UDP).
     `advertise`: "ip:port" that others should use, where a NAT is between.  `interface`: taken instead of the address if
-    that is 0.0.0.0.  `profile`: wan, lan or local.  `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all nodes.
-    `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across restarts.
+    that is all of them.  `profile`: wan, lan or local.  `encrypt_key`: base64 of 16, 24 or 32 bytes, the same on all
+    nodes.  `tags`: at most 512 bytes in all.  `snapshot_path`: file where Serf keeps its clock and its members across
+    restarts.
     `join`: "host:port" of nodes to join.  `log_level`: Serf's (debug, info, warn, err); at info it logs every event,
     which costs it more than delivering the event.  `serf_path`: the binary, if it is not to be searched for.
     `statsd`: "ip:port" that is sent Serf's counters.  `poll_interval`: seconds between looks at Serf's queue while this

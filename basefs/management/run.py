@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from basefs.daemon import config, logs
+from basefs.daemon import logs
+from basefs.daemon.addresses import all_addresses
 from basefs.daemon.api.messages import GetSummary
 from basefs.daemon.config import DEFAULT_PORT, Home
 from basefs.daemon.settings import PROFILES
@@ -30,7 +31,7 @@ def daemon_options(command: _Command) -> _Command:
         click.option(
             "-b",
             "--bind",
-            default=config.ALL_ADDRESSES,
+            default=all_addresses,
             metavar="IP[:PORT]",
             help=f"Address to listen on (default: all addresses, port {DEFAULT_PORT}).",
         ),

@@ -67,9 +67,9 @@ def test_nodes_that_listen_on_the_addresses_of_both_families(network: Callable[[
     ip(two, "address", "del", f"{two.address}/16", "dev", "eth0")
     one.basefs("genkey")
     one.basefs("bootstrap", NAME, "-i", "[fd00::1]", "--open")
-    one.basefs("mount", NAME, one.mountpoint, "-b", "[::]")
+    one.basefs("mount", NAME, one.mountpoint)
     two.basefs("get", NAME, "[fd00::1]")
-    two.basefs("mount", NAME, two.mountpoint, "-b", "[::]")
+    two.basefs("mount", NAME, two.mountpoint)
     expected = {"[fd00::1]:18374", "[fd00::2]:18374"}
     for node in (one, two):
         wait_until(lambda node=node: told(node) == expected, DEADLINE, "addresses")  # type: ignore[misc]

@@ -56,6 +56,16 @@ def test_the_time_is_that_of_the_change_and_not_of_the_file(conf: Cli) -> None:
     assert "2001-09-09" not in conf("log", "conf:/f")
 
 
+def test_it_says_whom_a_grant_and_a_revoke_were_about(conf: Cli, other: SigningKey) -> None:
+    whom = other.fingerprint.hex()
+    conf("grant", "conf:/", "bob", other.public.hex())
+    conf("revoke", "conf:/", "bob")
+    found = [(row["action"], row["subject"], row["subject_fingerprint"]) for row in rows(conf, "conf:/")[:2]]
+    assert found == [("revoke", "bob", whom), ("grant", "bob", whom)]
+    assert conf("log", "conf:/").count(f"/ for bob ({whom[:8]})") == 2
+    assert conf("log", "conf:/", "-p").count(f"  / for bob ({whom[:8]})\n") == 2
+
+
 def test_what_was_signed_before_comes_before_although_it_arrived_after(conf: Cli) -> None:
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory(path("/new")))

@@ -99,6 +99,23 @@ def test_a_mount_that_was_unmounted_by_other_means(node: Node, conf: Cli) -> Non
 
 
 @pytest.mark.fuse
+def test_a_server_that_takes_long_to_end_is_not_attached_to(node: Node, conf: Cli) -> None:
+    point = node.mount("conf")
+    node.kill("conf")
+    former = node.server("conf")
+    os.kill(former, signal.SIGSTOP)
+    subprocess.run(["umount", "--lazy", point], check=True)
+    node.mount("conf")
+    os.kill(former, signal.SIGCONT)
+    wait_until(lambda: has_ended(former), "the former server's end")
+    (point / "f").write_text("x")
+    # A daemon finds the new one where the former one was.
+    node.kill("conf")
+    node.mount("conf")
+    assert (point / "f").read_text() == "x" and conf("cat", "conf:/f") == "x"
+
+
+@pytest.mark.fuse
 def test_a_mount_in_use_stays_unless_told_otherwise(node: Node, conf: Cli) -> None:
     point = node.mount("conf")
     pid = node.daemon("conf")

@@ -54,7 +54,7 @@ class Cli:
     def empty(self, *arguments: object) -> str:
         """What a command says on stderr that succeeds and has nothing to print."""
         code, out, err = self.run(*arguments)
-        assert (code, out, err.count("\n")) == (0, "", 1)
+        assert (code, out, err.count("\n")) == (0, "", 1), err
         return err
 
     def fails(self, *arguments: object, code: int = 1) -> str:

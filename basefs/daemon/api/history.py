@@ -23,8 +23,9 @@ from basefs.daemon.api.messages import (
 )
 from basefs.daemon.api.versions import find_entry, path_changes, sequence_of
 from basefs.errors import NotFound, UsageError
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import Fingerprint
+from basefs.log.keys import fingerprint_of
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
@@ -212,6 +213,13 @@ def _word(entry: Entry) -> str:
     return EventType.ATTRIBUTES.value if entry.action is Action.MODE else entry.action.name.lower()
 
 
+def _subject(entry: Entry) -> Fingerprint | None:
+    """The key that an entry about keys names."""
+    if entry.action not in KEY_ACTIONS:
+        return None
+    return Fingerprint(entry.content) if entry.action is Action.REVOKE else fingerprint_of(entry.content)
+
+
 def _command(name: str, path: Path) -> str:
     return shlex.join(("basefs", "revert", f"{name}:{to_text(path)}"))
 
@@ -233,6 +241,7 @@ def _row(
     path: Path, revision: Revision, arrived: float, source: Path | None, key_names: Mapping[Fingerprint, str]
 ) -> RevisionRow:
     entry, state = revision.entry, revision.state
+    subject = _subject(entry)
     return RevisionRow(
         path=to_text(path),
         entry=entry.hash.hex(),
@@ -240,6 +249,8 @@ def _row(
         arrived=arrived,
         action="accept" if revision.accepts else _word(entry),
         source=None if source is None else to_text(source),
+        subject=None if subject is None else entry.name.decode("utf-8", "replace"),
+        subject_fingerprint=None if subject is None else subject.hex(),
         key=key_names.get(entry.fingerprint),
         fingerprint=entry.fingerprint.hex(),
         kind=None if state is None else state.kind.value,

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import click
 
-from basefs.daemon.config import ALL_ADDRESSES, Home, parse_address
+from basefs.daemon.addresses import all_addresses
+from basefs.daemon.config import Home, parse_address
 from basefs.daemon.mounts import is_own, mounts, server_of
 from basefs.management.doctor.filesystem import FilesystemExamination
 from basefs.management.doctor.finding import Diagnosis, Severity
@@ -36,7 +37,7 @@ from basefs.management.target import parse_name
 
 @click.command(epilog=examples("basefs doctor", "basefs doctor etc", "basefs doctor etc -b 10.0.0.2:18400"))
 @click.argument("target", metavar="[NAME]", required=False)
-@click.option("-b", "--bind", default=ALL_ADDRESSES, metavar="IP[:PORT]", help="Address that a mount would listen on.")
+@click.option("-b", "--bind", default=all_addresses, metavar="IP[:PORT]", help="Address that a mount would listen on.")
 @json_option
 def doctor(target: str | None, bind: str, as_json: bool) -> None:
     """Diagnose this machine and the filesystem NAME, or all filesystems, and print a remedy for each problem.
