@@ -133,6 +133,7 @@ lint: $(VENV)/.checkable
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m tests.complexity
 
 format: $(VENV)/.checkable
 	$(VENV)/bin/ruff check --fix .

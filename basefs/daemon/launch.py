@@ -40,7 +40,7 @@ class LaunchOptions:
     """What a command line asks for, as it stands there; see `basefs mount --help`.
 
     `mountpoint`: `None` to run without a mount.  `push`, `profile`, `max_log_bytes`, `min_free`: `None` for what the
-    settings say.  The options from `inotify` on are of a mount; `owners`: `None` for whether root mounts.
+    settings say.  The options from `fuse_options` on are of a mount; `owners`: `None` for whether root mounts.
     """
 
     name: str
@@ -65,7 +65,6 @@ class LaunchOptions:
     foreground: bool
     debug: bool
     log_format: str | None
-    inotify: bool = False
     fuse_options: Sequence[str] = ()
     uid: int | None = None
     gid: int | None = None
@@ -84,9 +83,7 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
     if wanted.owners and not _is_root():
         raise UsageError("only root can keep owners: mount without --owners")
     if wanted.mountpoint is not None and not wanted.serve_only:
-        clear_dead(wanted.mountpoint)
-        if wanted.mount_only or not check_attachable(home, name, wanted.mountpoint):
-            check_mountpoint(wanted.mountpoint)
+        _check_place(home, wanted, wanted.mountpoint)
     options = _daemon_options(home, wanted)
     if wanted.mount_only:
         serve_mount(home, options)
@@ -114,6 +111,13 @@ def launch(home: Home, wanted: LaunchOptions) -> bool:
     return False
 
 
+def _check_place(home: Home, wanted: LaunchOptions, mountpoint: Path) -> None:
+    """Let a mount point be one at which the filesystem can be mounted, or is.  Raises `MountFailed`."""
+    clear_dead(mountpoint)
+    if wanted.mount_only or not check_attachable(home, wanted.name, mountpoint):
+        check_mountpoint(mountpoint)
+
+
 def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
     rules = [Rule.parse(text) for text in wanted.handlers]
     secret = wanted.encrypt_key_file
@@ -133,7 +137,6 @@ def _daemon_options(home: Home, wanted: LaunchOptions) -> DaemonOptions:
         handlers=HandlerSettings(rules, wanted.handler_jobs, wanted.handler_timeout, wanted.handler_delay),
         encrypt_key=None if secret is None else _read_secret(secret),
         settings=_settings(home, wanted),
-        inotify=wanted.inotify,
         metrics=None if wanted.metrics is None else _metrics_address(wanted.metrics),
         serve_only=wanted.serve_only,
     )

@@ -23,7 +23,7 @@ from basefs.daemon.handover import HandOver
 from basefs.daemon.lasting import repeat
 from basefs.daemon.network import Network
 from basefs.daemon.options import DaemonOptions
-from basefs.errors import BaseFSError, StoreError
+from basefs.errors import BaseFSError, NoSpace
 from basefs.fs.events.feed import Feed
 from basefs.fs.events.journal import Live
 from basefs.fs.events.queue import CONFLICT, Event
@@ -67,7 +67,7 @@ class EventLoopServices:
     async def running(self, departure: contextlib.AsyncExitStack) -> AsyncIterator[None]:
         """Start everything, and stop it in the reverse order; what needs the log no longer ends with `departure`."""
         async with contextlib.AsyncExitStack() as stack:
-            timers = [asyncio.create_task(keep_durable(self._filesystem))]
+            timers = [asyncio.create_task(keep_durable(self._replica))]
             timers.append(asyncio.create_task(self._watch_room()))
             stack.push_async_callback(cancel, timers)
             # Before there is anything that changes the log, so that they miss no change.
@@ -187,18 +187,18 @@ def _report(conflict: LostRevision, handlers: HandlerRunner | None) -> None:
         handlers.report([Event(CONFLICT, path, kind, lost.entry, lost.key or "", lost.fingerprint)])
 
 
-async def keep_durable(filesystem: Filesystem, seconds: float = config.DURABLE_SECONDS) -> None:
-    """Make what was saved and what has come survive a power cut, every so many seconds, for ever."""
+async def keep_durable(replica: Replica, seconds: float = config.DURABLE_SECONDS) -> None:
+    """Make what was published and what has come survive a power cut, every so many seconds, for ever."""
 
     async def keep() -> None:
-        if filesystem.is_durable:
+        if replica.is_durable:
             # To wake a thread ten times a second was half of the processor time of a node on which nothing happens.
             return
         try:
             # In a worker thread: an fsync may take long, and it releases the interpreter lock.
-            await asyncio.to_thread(filesystem.keep_durable)
-        except StoreError as error:
-            filesystem.failed(error)
+            await asyncio.to_thread(replica.sync_to_disk)
+        except NoSpace:
+            replica.room.ran_out()
             raise
 
     await repeat("sync to disk", keep, seconds)

@@ -18,7 +18,7 @@ from pathlib import Path
 import basefs.fs.server
 from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
-from basefs.daemon.mounts import clear_dead, forget_server, note_server, served_at, socket_of
+from basefs.daemon.mounts import clear_dead, served_at, socket_of
 from basefs.daemon.options import DaemonOptions
 from basefs.errors import BaseFSError, MountFailed
 from basefs.fs.channel import VERSION, Changed, MountServer
@@ -52,9 +52,6 @@ def server_command(home: Home, options: DaemonOptions) -> list[str]:
     """The command line of the mount server."""
     assert options.mountpoint is not None
     program = Path(basefs.fs.server.__file__).with_name("__main__.py")
-    chosen = dict(options.fuse_options)
-    read_only = bool(chosen.pop("ro", False))
-    text = ",".join(name if value is True else f"{name}={value}" for name, value in chosen.items())
     return [
         sys.executable,
         str(program),
@@ -62,13 +59,11 @@ def server_command(home: Home, options: DaemonOptions) -> list[str]:
         f"--socket={socket_of(home, options.name)}",
         f"--name={options.name}",
         f"--mountpoint={options.mountpoint}",
-        f"--options={text}",
+        f"--options={','.join(options.fuse_options)}",
         f"--uid={options.uid}",
         f"--gid={options.gid}",
         *(f"--hide={os.fsdecode(name)}" for name in (CLUSTER_FILE, READERS[0])),
         *(["--keep-owners"] if options.keep_owners else []),
-        *(["--read-only"] if read_only else []),
-        *([] if options.inotify else ["--no-events"]),
     ]
 
 
@@ -79,7 +74,6 @@ class Mounting:
         """`on_end`: called when the filesystem was unmounted, or its mount cannot be brought back."""
         self._home, self._options, self._filesystem, self._on_end = home, options, filesystem, on_end
         self._server: MountServer | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._ending = threading.Event()
         self._ended = threading.Event()
         #: Held while a server that has died is replaced.
@@ -129,9 +123,7 @@ class Mounting:
         return self._filesystem.attribute(path, name)
 
     def ended(self, orderly: bool) -> None:
-        """The server has unmounted in order, or died."""
-        if orderly:
-            forget_server(self._home, self._options.name)
+        """The server has unmounted in order, or died, or something failed, and a scan is to find what it said."""
         self._ended.set()
         if orderly or self._ending.is_set():
             if not self._ending.is_set():
@@ -158,9 +150,7 @@ class Mounting:
         mountpoint = self._options.mountpoint
         assert mountpoint is not None
         clear_dead(mountpoint)
-        socket_of(self._home, self._options.name).unlink(missing_ok=True)
-        note_server(self._home, self._options.name, mountpoint)
-        process = self._process = subprocess.Popen(
+        process = subprocess.Popen(
             server_command(self._home, self._options),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -223,9 +213,7 @@ def check_attachable(home: Home, name: str, mountpoint: Path) -> bool:
 def serve_mount(home: Home, options: DaemonOptions) -> None:
     """Become the mount server of a filesystem, in the foreground; does not return.  Raises `MountFailed`."""
     command = server_command(home, options)
-    assert options.mountpoint is not None
     try:
-        note_server(home, options.name, options.mountpoint)
         os.execv(command[0], command)
     except OSError as error:
         raise MountFailed(f"cannot start the mount server: {error.strerror}") from None

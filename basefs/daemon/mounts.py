@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import re
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +12,13 @@ from pathlib import Path
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.lock import is_held
-from basefs.durable import write_file
 from basefs.errors import MountFailed, UsageError, suggestion
+from basefs.fs.channel import Serving, who_serves
+from basefs.fs.server.device import unmount, why_no_mount
 
 #: Fields of /proc/self/mountinfo, proc(5): 5 is the mount point, and after the "-" come type and source.
 _MOUNTINFO = re.compile(rb"^\d+ \d+ \S+ \S+ (?P<point>\S+) .* - fuse\.basefs basefs:(?P<name>\S+) ", re.MULTILINE)
 _OCTAL = re.compile(rb"\\([0-7]{3})")
-_MNT_DETACH = 2  # umount2(2)
-#: How often a mount that is in use is tried to unmount, and the seconds in between.
-_ATTEMPTS, _PAUSE = 10, 0.02
 #: Options that decide how this mount works, so they cannot be set from outside.
 _RESERVED = frozenset(
     {"fsname", "subtype", "attr_timeout", "entry_timeout", "negative_timeout", "default_permissions", "use_ino"}
@@ -73,54 +66,35 @@ def mount_at(text: str) -> Mount | None:
 
 
 def is_own(home: Home, mount: Mount) -> bool:
-    """Whether a mount belongs to a daemon of this home, dead or alive."""
-    if served_at(home, mount.name) == mount.point:
+    """Whether a mount belongs to a daemon or a mount server of this home, dead or alive."""
+    server = server_of(home, mount.name)
+    if server is not None and server.mountpoint == os.fsencode(mount.point):
         return True
     facts = RunFile(home, mount.name).read()
     if facts is None or facts[1] != mount.point:
         return False
     # A home that was copied while its filesystem was mounted says the same as the first one.
-    return is_held(home.directory(mount.name)) or is_dead(mount.point)
+    is_silent = server is not None and server.mountpoint is None
+    return is_silent or is_held(home.directory(mount.name)) or is_dead(mount.point)
 
 
 def served_at(home: Home, name: str) -> Path | None:
-    """Where a mount server of this home serves a filesystem, with or without a daemon; `None` where none runs."""
-    try:
-        point = Path(_record_of(home, name).read_text())
-    except OSError:
+    """Where a mount server of this home serves a filesystem, with or without a daemon; `None` where none answers."""
+    server = server_of(home, name)
+    if server is None or server.mountpoint is None:
         return None
-    # The record outlives a server that was killed, and a copy of the home has no socket.
-    runs = socket_of(home, name).is_socket() and Mount(name, point) in mounts() and not is_dead(point)
-    return point if runs else None
+    point = Path(os.fsdecode(server.mountpoint))
+    return point if Mount(name, point) in mounts() else None
 
 
-def note_server(home: Home, name: str, point: Path) -> None:
-    """Record where a mount server is about to serve a filesystem.  Raises `OSError`."""
-    write_file(_record_of(home, name), os.fsencode(point))
-
-
-def forget_server(home: Home, name: str) -> None:
-    """Remove the record: the server has unmounted."""
-    _record_of(home, name).unlink(missing_ok=True)
-
-
-def _record_of(home: Home, name: str) -> Path:
-    return home.run_directory() / f"{name}.mountpoint"
+def server_of(home: Home, name: str) -> Serving | None:
+    """The mount server of a filesystem, which may not answer; `None` if there is none."""
+    return who_serves(socket_of(home, name))
 
 
 def socket_of(home: Home, name: str) -> Path:
     """Where the mount server of a filesystem listens."""
     return home.run_directory() / f"{name}.mount.sock"
-
-
-def server_of(home: Home, name: str) -> int | None:
-    """The process of the mount server of a filesystem, which may not answer; `None` if there is none."""
-    argument = os.fsencode(f"--socket={socket_of(home, name)}")
-    for process in _processes():
-        with contextlib.suppress(OSError):
-            if argument in (process / "cmdline").read_bytes().split(b"\0"):
-                return int(process.name)
-    return None
 
 
 def is_dead(point: Path) -> bool:
@@ -141,41 +115,10 @@ def mount_containing(text: str) -> tuple[Mount, Path] | None:
     return None
 
 
-def detach(mountpoint: Path, *, lazy: bool) -> None:
-    """Take a mount of ours away, also one whose daemon is dead.
-
-    `lazy`: detach it even while it is in use.  Raises `MountFailed`.
-    """
-    # What was closed a moment ago may be in use still: the kernel and the mirror let go of it afterwards.
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            time.sleep(_PAUSE)
-        reason = _try_unmount(mountpoint, lazy=lazy)
-        if reason is None:
-            return
-        if os.strerror(errno.EBUSY) not in reason:
-            raise MountFailed(f"cannot unmount {mountpoint}: {reason}")
-    raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
-
-
-def _try_unmount(mountpoint: Path, *, lazy: bool) -> str | None:
-    """Unmount; the reason where that fails."""
-    if os.geteuid() == 0:
-        libc = ctypes.CDLL(None, use_errno=True)
-        done = libc.umount2(os.fsencode(mountpoint), _MNT_DETACH if lazy else 0) == 0
-        return None if done else os.strerror(ctypes.get_errno())
-    tool = shutil.which("fusermount3") or shutil.which("fusermount")
-    if tool is None:
-        raise MountFailed("fusermount3 is missing: install the package fuse3")
-    command = [tool, "-u", *(["-z"] if lazy else []), str(mountpoint)]
-    tried = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
-    return None if tried.returncode == 0 else tried.stderr.strip()
-
-
 def check_mountpoint(path: Path) -> None:
     """Raise `MountFailed` where nothing can be mounted, and say why."""
-    if not Path("/dev/fuse").exists():
-        raise MountFailed("there is no /dev/fuse: load the module with 'modprobe fuse'")
+    if reason := why_no_mount():
+        raise MountFailed(f"cannot mount on {path}: {reason}")
     try:
         if not path.is_dir():
             remedy = "choose another path" if path.exists() else f"make it with 'mkdir {path}'"
@@ -188,18 +131,17 @@ def check_mountpoint(path: Path) -> None:
         raise MountFailed(f"something is mounted on {path} already: unmount it, or choose another directory")
 
 
-def parse_options(text: str) -> dict[str, str | bool]:
+def parse_options(text: str) -> list[str]:
     """Options of mount(8) and FUSE, as in `-o a,b=c`.  Raises `UsageError`, naming the one that cannot be."""
-    options: dict[str, str | bool] = {}
-    for part in filter(None, text.split(",")):
-        name, equals, value = part.partition("=")
+    options = list(filter(None, text.split(",")))
+    for option in options:
+        name = option.partition("=")[0]
         if name in _RESERVED:
             raise UsageError(f"the mount option {name} is BaseFS's own: leave it out")
         if name not in _OPTIONS:
             raise UsageError(f"there is no mount option {name}{suggestion(name, _OPTIONS)}: leave it out")
         if name == "nosymfollow" and os.geteuid() != 0:
             raise UsageError("only root can mount with nosymfollow: leave it out, or mount as root")
-        options[name] = value if equals else True
     return options
 
 
@@ -207,7 +149,7 @@ def clear_dead(point: Path) -> None:
     """Detach a mount of ours whose daemon died: it answers with errors until then.  Raises `MountFailed`."""
     # The kernel may remember what stat(2) tells, but asks for statvfs(2).
     if is_dead(point) and any(mount.point == point for mount in mounts()):
-        detach(point, lazy=True)
+        unmount(point, lazy=True)
 
 
 @dataclass(frozen=True, slots=True)

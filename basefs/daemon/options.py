@@ -29,7 +29,6 @@ class DaemonOptions:
         single: neither gossip nor sync.
         encrypt_key: Serf's encryption key, base64, or `None`.
         settings: of the network.
-        inotify: emit inotify events for remote changes, and let the kernel cache.
         handlers: commands that run for changes.
         metrics: IP address and port on which metrics are served, `None` for nowhere.
         serve_only: whether another process mounts.
@@ -42,14 +41,13 @@ class DaemonOptions:
     interface: str | None
     join: Sequence[tuple[str, int]]
     node_name: str
-    fuse_options: dict[str, str | bool]
+    fuse_options: Sequence[str]
     uid: int
     gid: int
     keep_owners: bool
     single: bool
     encrypt_key: str | None
     settings: Settings
-    inotify: bool
     handlers: HandlerSettings
     metrics: tuple[str, int] | None = None
     serve_only: bool = False

@@ -1,14 +1,14 @@
 """The protocol between the mount server and the daemon (docs/fs.md).
 
-A Unix stream socket carries one JSON array a line, bytes as text with surrogate escapes.  The server listens, so that
-a new daemon finds a mount that outlived the one before; the latest connection replaces the others.
+A Unix stream socket carries messages: arrays in MessagePack, of which the first element is a word.  The server listens,
+so that a new daemon finds a mount that outlived the one before; the latest one to attach replaces the others.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
+import os
 import queue
 import socket
 import struct
@@ -19,15 +19,18 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgpack
+
 from basefs.fs.disk import FileAttributes, Found
 from basefs.fs.jobs import Expected, JobAction, JobResult, TreeJob
-from basefs.fs.sockets import listen
+from basefs.fs.sockets import connect, listen
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
-#: Seconds that a request waits for a virtual attribute.
-ATTRIBUTE_SECONDS = 1.0
+_MARK = "basefs-mount"
+#: Seconds that a request waits for a virtual attribute, and a command for a mount server.
+ATTRIBUTE_SECONDS, ANSWER_SECONDS = 1.0, 1.0
 #: Seconds that the daemon waits for its jobs.
 JOBS_SECONDS = 30.0
 #: Seconds after which a side that does not read is disconnected.
@@ -38,6 +41,8 @@ BATCH_SECONDS = 0.003
 MOST_WAITING = 200_000
 #: Changed paths that are remembered after a daemon has taken them.
 MOST_REMEMBERED = 10_000
+#: `struct ucred`.
+_CREDENTIALS = struct.Struct("=iII")
 
 
 class Flags(IntFlag):
@@ -65,21 +70,43 @@ class Changed(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """What a mount server says first.
+    """What a mount server says to its daemon first.
 
     Attributes:
-        version: of the protocol; only `stop` is understood by every version.
+        version: of the protocol; of another one, nothing else is known, and only `stop` is understood.
         pid: its process.
-        mountpoint: where its mount is.
         seen: the number of the last change; a scan from now on sees everything up to it.
         writing: inodes that are being written to.
     """
 
     version: int
+    pid: int = 0
+    seen: int = 0
+    writing: tuple[int, ...] = ()
+
+
+class Serving(NamedTuple):
+    """A mount server's process, and where its mount is; `None` where it does not answer."""
+
     pid: int
-    mountpoint: bytes
-    seen: int
-    writing: tuple[int, ...]
+    mountpoint: bytes | None
+
+
+def who_serves(path: Path) -> Serving | None:
+    """The mount server that listens at a path, which may have a daemon; `None` if there is none."""
+    try:
+        connection = connect(path, timeout=ANSWER_SECONDS)
+    except OSError:
+        return None
+    with connection:
+        pid, _, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        stream = _Stream(connection)
+        try:
+            return Serving(pid, _greeting(stream)[-1])
+        except ValueError:
+            return Serving(pid, None)
+        finally:
+            stream.end()
 
 
 class Handler(Protocol):
@@ -98,25 +125,37 @@ class Handler(Protocol):
 class MountServer:
     """The daemon's end of a connection; for any thread."""
 
-    def __init__(self, connection: socket.socket, handler: Handler) -> None:
-        """Wait for the first line; nothing is handled before `start`.
+    def __init__(self, connection: socket.socket, handler: Handler, patience: float = JOBS_SECONDS) -> None:
+        """Become the daemon of a mount server; nothing is handled before `start`.
 
-        Raises `OSError`: the server closed the connection, or speaks something else.
+        `patience`: seconds that jobs are waited for.  Raises `OSError`: the server closed the connection, or speaks
+        something else.
         """
-        self._lines = _Lines(connection)
-        self._handler = handler
+        self._stream = _Stream(connection)
+        self._handler, self._patience = handler, patience
         self._lock = threading.Lock()
         self._jobs: dict[int, queue.SimpleQueue[list[JobResult] | None]] = {}
         self._last_job = 0
         self._orderly = False
         self._alive = True
-        self._messages: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
-        self.hello = _read_hello(self._lines)
+        self._thread = threading.Thread(target=self._main, name="mount-reader", daemon=True)
+        self.hello = self._attach()
+
+    def _attach(self) -> Hello:
+        try:
+            version, *rest = _greeting(self._stream)
+            if version != VERSION:
+                return Hello(version)
+            self._stream.send(("attach",))
+            _, seen, writing = next(self._stream)
+            return Hello(version, rest[0], seen, writing)
+        except (StopIteration, ValueError):
+            self._stream.end()
+            raise ConnectionError("no mount server answers there") from None
 
     def start(self) -> None:
         """Handle what the server says from now on; what it said after `hello` is behind it."""
-        threading.Thread(target=self._read, name="mount-reader", daemon=True).start()
-        threading.Thread(target=self._handle, name="mount-handler", daemon=True).start()
+        self._thread.start()
 
     def perform(self, jobs: Sequence[TreeJob], seen: int) -> list[JobResult]:
         """Have jobs done in this order, of paths that did not change after the change number `seen`.
@@ -130,20 +169,16 @@ class MountServer:
             self._jobs[number] = answer
             alive = self._alive
         results = None
-        if alive and self._send("jobs", number, seen, [_pack_job(job) for job in jobs]):
+        if alive and self._send("jobs", number, seen, jobs):
             with contextlib.suppress(queue.Empty):
-                results = answer.get(timeout=JOBS_SECONDS)
+                results = answer.get(timeout=self._patience)
         with self._lock:
             self._jobs.pop(number, None)
         return results or [JobResult(False, None, "the mount server does not answer")] * len(jobs)
 
     def rights(self, rights: Mapping[bytes, int]) -> None:
         """Say where this node may write: path -> 0, or the errno of a write; the nearest path above decides."""
-        self._send("rights", {_text(path): number for path, number in rights.items()})
-
-    def forget(self, paths: Iterable[bytes]) -> None:
-        """Have the kernel look up these paths again."""
-        self._send("forget", [_text(path) for path in paths])
+        self._send("rights", rights)
 
     def room(self, has: bool) -> None:
         """Say whether there is room for more on the disk."""
@@ -154,54 +189,51 @@ class MountServer:
         self._send("stop")
 
     def close(self) -> None:
-        """Disconnect; the server goes on."""
-        self._lines.close()
+        """Disconnect, and wait until nothing is handled any more; the server goes on."""
+        self._stream.close()
+        if self._thread.ident is None:
+            self._stream.end()
+        else:
+            self._thread.join()
 
     def _send(self, *message: Any) -> bool:
         try:
-            self._lines.send(message)
+            self._stream.send(message)
         except OSError:
             return False
         return True
 
-    def _read(self) -> None:
-        """Take answers to jobs at once: the handler may wait for a thread that waits for them."""
-        for message in self._lines:
-            if message[0] == "done" and message[2]:
-                self._answer(message[1], message[2])
-            else:
-                self._messages.put(message)
+    def _main(self) -> None:
+        try:
+            for message in self._stream:
+                self._handle(*message)
+        except Exception:
+            # What it said is found by the scan of the next connection.
+            log.exception("a message of the mount server failed, which is a bug")
+        self._stream.end()
         with self._lock:
             self._alive = False
             for answer in self._jobs.values():
                 answer.put(None)
-        self._messages.put(None)
-
-    def _answer(self, number: int, results: Sequence[Any]) -> None:
-        with self._lock:
-            answer = self._jobs.get(number)
-        if answer is not None:
-            answer.put([_unpack_result(packed) for packed in results])
-
-    def _handle(self) -> None:
-        while (message := self._messages.get()) is not None:
-            try:
-                self._handle_one(*message)
-            except Exception:
-                log.exception("message %s of the mount server failed unexpectedly", message[0])
         self._handler.ended(self._orderly)
 
-    def _handle_one(self, kind: str, *rest: Any) -> None:
+    def _handle(self, kind: str, *rest: Any) -> None:
         if kind == "changed":
             seq, changes = rest
-            self._handler.changed(seq, [Changed(_bytes(path), inode, Flags(flags)) for path, inode, flags in changes])
+            self._handler.changed(seq, [Changed(path, inode, Flags(flags)) for path, inode, flags in changes])
             self._send("seen", seq)
         elif kind == "done":
-            self._answer(*rest)
+            number, results = rest
+            with self._lock:
+                answer = self._jobs.get(number)
+            if answer is not None:
+                answer.put([_unpack_result(*packed) for packed in results])
+            else:
+                # They were given up, and were done after all: the scan of the next connection finds that.
+                self._stream.close()
         elif kind == "attribute":
             number, path, name = rest
-            value = self._handler.attribute(_bytes(path), _bytes(name))
-            self._send("attribute", number, None if value is None else _text(value))
+            self._send("attribute", number, self._handler.attribute(path, name))
         elif kind == "ended":
             self._orderly = True
 
@@ -209,17 +241,14 @@ class MountServer:
 class Orders(Protocol):
     """What a mount server does for a daemon; called by threads of the connection."""
 
-    def hello(self, seen: int) -> Hello:
-        """The first line."""
+    def writing(self) -> Iterable[int]:
+        """Inodes that are being written to."""
 
     def rights(self, rights: Mapping[bytes, int]) -> None:
         """These hold from now on."""
 
     def perform(self, jobs: Sequence[TreeJob], seen: int, answer: Callable[[Sequence[JobResult]], None]) -> None:
         """Do jobs, then call `answer`; returns at once."""
-
-    def forget(self, paths: Sequence[bytes]) -> None:
-        """Have the kernel look up these paths again."""
 
     def room(self, has: bool) -> None:
         """Whether there is room for more on the disk."""
@@ -234,14 +263,15 @@ class DaemonLink:
     Without a daemon nothing is kept, since a new one scans.
     """
 
-    def __init__(self, path: Path, orders: Orders) -> None:
+    def __init__(self, path: Path, mountpoint: Path, orders: Orders) -> None:
         """Listen.  Raises `OSError`."""
         self._orders = orders
+        self._greeting = _MARK, VERSION, os.getpid(), os.fsencode(mountpoint)
         self._listener = listen(path)
         self._path, self._inode = path, path.stat().st_ino
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
-        self._lines: _Lines | None = None
+        self._stream: _Stream | None = None
         #: Held while what waits is sent, so that nothing overtakes it.
         self._reporting = threading.Lock()
         self._questions: list[Sequence[Any]] = []
@@ -262,12 +292,12 @@ class DaemonLink:
     def close(self) -> None:
         """Say that the mount has ended in order."""
         with self._lock:
-            messages, (lines, self._lines) = self._take(), (self._lines, None)
-        if lines is not None:
+            messages, (stream, self._stream) = self._take(), (self._stream, None)
+        if stream is not None:
             with contextlib.suppress(OSError):
                 for message in (*messages, ("ended",)):
-                    lines.send(message)
-            lines.close()
+                    stream.send(message)
+            stream.close()
         # The path may be the next server's by now.
         with contextlib.suppress(FileNotFoundError):
             if self._path.stat().st_ino == self._inode:
@@ -278,7 +308,7 @@ class DaemonLink:
         """Report a change."""
         with self._lock:
             self._seq += 1
-            if self._lines is None:
+            if self._stream is None:
                 return
             self._last[path] = self._seq
             before = self._waiting.pop((path, inode), None)
@@ -299,11 +329,11 @@ class DaemonLink:
         """The daemon's value of a virtual attribute; `None` if there is none, or no answer in time."""
         answer: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with self._lock:
-            if self._lines is None:
+            if self._stream is None:
                 return None
             self._last_asked = number = self._last_asked + 1
             self._asked[number] = answer
-            self._questions.append(("attribute", number, _text(path), _text(name)))
+            self._questions.append(("attribute", number, path, name))
             self._woken.notify()
         value = None
         with contextlib.suppress(queue.Empty):
@@ -318,71 +348,86 @@ class DaemonLink:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(_Lines(connection),), name="daemon-orders", daemon=True).start()
+            threading.Thread(target=self._serve, args=(_Stream(connection),), name="daemon-orders", daemon=True).start()
 
-    def _serve(self, lines: _Lines) -> None:
+    def _serve(self, stream: _Stream) -> None:
+        try:
+            stream.send(self._greeting)
+            for message in stream:
+                self._obey(stream, *message)
+        except OSError:
+            # It has gone.
+            pass
+        except Exception:
+            log.exception("an order of the daemon failed, which is a bug")
+        self._drop(stream)
+        stream.end()
+
+    def _attach(self, stream: _Stream) -> None:
+        """Who speaks here is the daemon from now on."""
         with self._lock:
-            before, self._lines = self._lines, lines
+            before, self._stream = self._stream, stream
             self._waiting, self._last, self._questions = {}, {}, []
+            # Jobs of the one before that are still on their way count as decided too early.
+            self._seq += 1
             self._floor = self._seq
-            hello = self._orders.hello(self._seq)
-            with contextlib.suppress(OSError):
-                # Before any change is reported: that needs the lock.
-                lines.send(("basefs-mount", VERSION, {**hello._asdict(), "mountpoint": _text(hello.mountpoint)}))
+            # Before any change is reported: that needs the lock.
+            stream.send(("attached", self._seq, list(self._orders.writing())))
         if before is not None:
             before.close()
-        for message in lines:
-            try:
-                self._obey(lines, *message)
-            except Exception:
-                log.exception("order %s of the daemon failed unexpectedly", message[0])
-        self._drop(lines)
 
-    def _drop(self, lines: _Lines) -> None:
+    def _drop(self, stream: _Stream) -> None:
         with self._lock:
-            if self._lines is lines:
-                self._lines = None
+            if self._stream is stream:
+                self._stream = None
                 self._waiting, self._last, self._questions = {}, {}, []
-        lines.close()
+        stream.close()
 
-    def _obey(self, lines: _Lines, kind: str, *rest: Any) -> None:
-        if kind == "jobs":
-            number, seen, jobs = rest
-
-            def answer(results: Sequence[JobResult]) -> None:
-                # Behind the changes that were made before.
-                self._send_waiting()
-                with contextlib.suppress(OSError):
-                    lines.send(("done", number, results))
-
-            self._orders.perform([_unpack_job(packed) for packed in jobs], seen, answer)
+    def _obey(self, stream: _Stream, kind: str, *rest: Any) -> None:
+        if kind == "attach":
+            self._attach(stream)
+        elif kind == "jobs":
+            self._perform(stream, *rest)
         elif kind == "rights":
-            self._orders.rights({_bytes(path): number for path, number in rest[0].items()})
-        elif kind == "forget":
-            self._orders.forget([_bytes(path) for path in rest[0]])
+            self._orders.rights(rest[0])
         elif kind == "room":
             self._orders.room(rest[0])
         elif kind == "seen":
-            with self._lock:
-                # Jobs that were decided before may be on their way, so not at once.
-                if len(self._last) > MOST_REMEMBERED:
-                    self._floor = rest[0]
-                    self._last = {path: seq for path, seq in self._last.items() if seq > rest[0]}
+            self._taken(rest[0])
         elif kind == "attribute":
-            with self._lock:
-                asked = self._asked.get(rest[0])
-            if asked is not None:
-                asked.put(None if rest[1] is None else _bytes(rest[1]))
+            self._answer(*rest)
         elif kind == "stop":
             self._orders.stop()
+
+    def _perform(self, stream: _Stream, number: int, seen: int, jobs: Sequence[Any]) -> None:
+        def answer(results: Sequence[JobResult]) -> None:
+            # Behind the changes that were made before.
+            self._send_waiting()
+            with contextlib.suppress(OSError):
+                stream.send(("done", number, results))
+
+        self._orders.perform([_unpack_job(*packed) for packed in jobs], seen, answer)
+
+    def _taken(self, seen: int) -> None:
+        """The daemon has the changes up to a number."""
+        with self._lock:
+            # Jobs that were decided before may be on their way, so not at once.
+            if len(self._last) > MOST_REMEMBERED:
+                self._floor = seen
+                self._last = {path: seq for path, seq in self._last.items() if seq > seen}
+
+    def _answer(self, number: int, value: bytes | None) -> None:
+        with self._lock:
+            asked = self._asked.get(number)
+        if asked is not None:
+            asked.put(value)
 
     def _take(self) -> list[Sequence[Any]]:
         """The messages that wait; the lock is held."""
         messages, self._questions = self._questions, []
         changes, self._waiting = self._waiting, {}
         if changes:
-            packed = [(_text(path), inode, flags) for (path, inode), flags in changes.items()]
-            messages.append(("changed", self._seq, packed))
+            messages.append(("changed", self._seq, [(*found, flags) for found, flags in changes.items()]))
         return messages
 
     def _report(self) -> None:
@@ -397,97 +442,77 @@ class DaemonLink:
         with self._reporting:
             with self._lock:
                 overrun = len(self._waiting) > MOST_WAITING
-                messages, lines = self._take(), self._lines
-            if lines is not None:
+                messages, stream = self._take(), self._stream
+            if stream is not None:
                 try:
                     if overrun:
                         raise TimeoutError
                     for message in messages:
-                        lines.send(message)
+                        stream.send(message)
                 except OSError:
-                    self._drop(lines)
+                    self._drop(stream)
 
 
-class _Lines:
+class _Stream:
     """Messages on a socket, which several threads may send."""
 
     def __init__(self, connection: socket.socket) -> None:
         # A reader that stands still must not hold up what else is to be done; seconds and microseconds.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", SEND_SECONDS, 0))
         self._connection = connection
-        self._file = connection.makefile("rb")
+        self._file = connection.makefile("rb", buffering=0)
+        self._messages = msgpack.Unpacker(self._file, use_list=False, strict_map_key=False)
         self._lock = threading.Lock()
 
     def send(self, message: Sequence[Any]) -> None:
         """Raises `OSError`."""
-        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        data = msgpack.packb(message)
         with self._lock:
             self._connection.sendall(data)
 
-    def __iter__(self) -> _Lines:
+    def __iter__(self) -> _Stream:
         return self
 
-    def __next__(self) -> list[Any]:
-        try:
-            line = self._file.readline()
-        except (OSError, ValueError):
-            line = b""
-        if not line.endswith(b"\n"):
-            self._file.close()
-            self._connection.close()
-            raise StopIteration
-        message = json.loads(line)
-        return list(message)
+    def __next__(self) -> Sequence[Any]:
+        # Who speaks something else has ended, too.
+        with contextlib.suppress(OSError, ValueError, StopIteration):
+            message = next(self._messages)
+            if isinstance(message, tuple) and message:
+                return message
+        raise StopIteration
 
     def close(self) -> None:
-        """Disconnect; who reads closes the socket."""
+        """Disconnect, for any thread: who reads finds the end."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
-
-def _read_hello(lines: _Lines) -> Hello:
-    try:
-        word, version, fields = next(lines)
-        if word == "basefs-mount":
-            return Hello(version, fields["pid"], _bytes(fields["mountpoint"]), fields["seen"], tuple(fields["writing"]))
-    except (StopIteration, ValueError, KeyError, TypeError):
-        pass
-    raise ConnectionError("no mount server answers there")
+    def end(self) -> None:
+        """Close the socket; for the thread that reads, or none does."""
+        self._file.close()
+        self._connection.close()
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
+def _greeting(stream: _Stream) -> Sequence[Any]:
+    """The first message of a mount server: the version, and of this one the process and the mount point.
+
+    Raises `ValueError`.
+    """
+    mark, *found = next(stream, (None,))
+    if mark != _MARK or not found:
+        raise ValueError("no mount server")
+    return found
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _pack_job(job: TreeJob) -> list[Any]:
-    attributes: list[Any] | None = None
-    if job.attributes is not None:
-        xattrs = job.attributes.xattrs
-        texts = None if xattrs is None else {_text(name): _text(value) for name, value in xattrs.items()}
-        attributes = [*job.attributes[:3], texts]
-    return [_text(job.path), job.action.value, job.expected, _text(job.temporary), attributes, _text(job.source)]
-
-
-def _unpack_job(packed: Sequence[Any]) -> TreeJob:
-    path, action, expected, temporary, attributes, source = packed
-    if attributes is not None:
-        mode, owner, mtime, texts = attributes
-        xattrs = None if texts is None else {_bytes(name): _bytes(value) for name, value in texts.items()}
-        attributes = FileAttributes(mode, None if owner is None else tuple(owner), mtime, xattrs)
+def _unpack_job(path: bytes, action: int, expected: Any, temporary: bytes, attributes: Any, source: bytes) -> TreeJob:
     return TreeJob(
-        _bytes(path),
+        path,
         JobAction(action),
         None if expected is None else Expected(*expected),
-        _bytes(temporary),
-        attributes,
-        _bytes(source),
+        temporary,
+        None if attributes is None else FileAttributes(*attributes),
+        source,
     )
 
 
-def _unpack_result(packed: Sequence[Any]) -> JobResult:
-    done, found, reason = packed
+def _unpack_result(done: bool, found: Any, reason: str) -> JobResult:
     return JobResult(done, None if found is None else Found(*found), reason)

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import os
 import stat
-from enum import Enum
+from enum import IntEnum
 from typing import NamedTuple
 
 from basefs.fs.disk import Disk, FileAttributes, Found
 
 
-class JobAction(Enum):
+class JobAction(IntEnum):
     """What a job does to a path."""
 
     #: Remove a file, a link, a special file or an empty directory.
-    REMOVE = "remove"
+    REMOVE = 1
     #: Make a directory with these attributes.
-    MAKE_DIRECTORY = "mkdir"
+    MAKE_DIRECTORY = 2
     #: Give a directory this name, with all that is in it.
-    MOVE = "move"
+    MOVE = 5
     #: Put what was prepared in `incoming` there, in place of what is there, if anything.
-    PUT = "put"
+    PUT = 3
     #: Set mode, owner, time and extended attributes of what is there.
-    ATTRIBUTES = "attributes"
+    ATTRIBUTES = 4
 
 
 class Expected(NamedTuple):

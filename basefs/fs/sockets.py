@@ -36,9 +36,10 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def connect(path: Path) -> socket.socket:
-    """Connect to a path.  Raises `OSError`."""
+def connect(path: Path, timeout: float | None = None) -> socket.socket:
+    """Connect to a path; the socket keeps the timeout in seconds.  Raises `OSError`."""
     connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(timeout)
     try:
         with _address(path) as address:
             connection.connect(address)

@@ -37,11 +37,6 @@ from basefs.management.target import parse_name
 @click.option("--uid", type=int, help="Default owner (default: the mounting user).")
 @click.option("--gid", type=int, help="Default group (default: the mounting user's).")
 @click.option(
-    "--inotify/--no-inotify",
-    default=True,
-    help="Emit inotify events for remote changes, and enable kernel caching (default: on).",
-)
-@click.option(
     "--owners/--no-owners",
     default=None,
     help="Store and show owner and group of each file; root only (default: on for root).",

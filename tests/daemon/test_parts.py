@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from basefs.daemon.loop import keep_durable
-from basefs.errors import BaseFSError, StoreError
-from basefs.fs.filesystem import Filesystem
+from basefs.errors import StoreError
 from basefs.replica.replica import Applied, Replica
 from tests.fs.local import Local
 from tests.support.helpers import ROOT_KEY
@@ -28,34 +27,31 @@ MANY = 20
 def local(tmp_path: Path) -> Iterator[Local]:
     """A filesystem of which everything is on the disk."""
     local = Local.bootstrap(tmp_path / "local")
-    local.fs.keep_durable()
+    local.replica.sync_to_disk()
     yield local
     local.fs.close()
     local.replica.close()
 
 
 class Watched:
-    """A filesystem that counts the checks for durability, and the syncs."""
+    """A replica that counts the checks for durability, and the syncs."""
 
-    def __init__(self, filesystem: Filesystem) -> None:
-        self._filesystem = filesystem
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
         self.looks = self.syncs = 0
         self.failures = 0
 
     @property
     def is_durable(self) -> bool:
         self.looks += 1
-        return self._filesystem.is_durable
+        return self._replica.is_durable
 
-    def keep_durable(self) -> None:
+    def sync_to_disk(self) -> None:
         self.syncs += 1
         if self.failures:
             self.failures -= 1
             raise StoreError("the disk is busy")
-        self._filesystem.keep_durable()
-
-    def failed(self, error: BaseFSError) -> None:
-        self._filesystem.failed(error)
+        self._replica.sync_to_disk()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + DEADLINE
@@ -71,14 +67,14 @@ class Watched:
 
 @pytest.fixture
 def watched(local: Local) -> Watched:
-    return Watched(local.fs)
+    return Watched(local.replica)
 
 
-def run(filesystem: Any, scenario: Callable[[], Awaitable[None]]) -> None:
-    """Play `scenario` while the filesystem is kept durable, and looked at often."""
+def run(replica: Any, scenario: Callable[[], Awaitable[None]]) -> None:
+    """Play `scenario` while the replica is kept durable, and looked at often."""
 
     async def play() -> None:
-        keeping = asyncio.create_task(keep_durable(filesystem, 0.001))
+        keeping = asyncio.create_task(keep_durable(replica, 0.001))
         try:
             await scenario()
         finally:
@@ -99,7 +95,7 @@ def test_a_node_on_which_nothing_happens_wakes_no_thread(local: Local, watched: 
 
 async def synced_once(local: Local, watched: Watched) -> None:
     """All is made durable, and then nothing more is done for it."""
-    await watched.until(lambda: local.fs.is_durable)
+    await watched.until(lambda: local.replica.is_durable)
     synced = watched.syncs
     assert synced > 0
     await watched.many_looks()
@@ -140,9 +136,9 @@ def test_what_is_published_is_synced_once(local: Local, watched: Watched) -> Non
 
     async def scenario() -> None:
         local.save("/f", b"x")
-        assert local.fs.is_durable
+        assert local.replica.is_durable
         local.publish()
-        assert not local.fs.is_durable
+        assert not local.replica.is_durable
         await synced_once(local, watched)
 
     run(watched, scenario)
@@ -154,7 +150,7 @@ def test_what_could_not_be_synced_is_tried_again(local: Local, watched: Watched)
         watched.failures = 2
         local.save("/f", b"x")
         local.publish()
-        await watched.until(lambda: local.fs.is_durable)
+        await watched.until(lambda: local.replica.is_durable)
         assert watched.syncs > 2
 
     run(watched, scenario)

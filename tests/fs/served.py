@@ -100,14 +100,13 @@ class _Daemon:
             interface=None,
             join=(),
             node_name="",
-            fuse_options={},
+            fuse_options=(),
             uid=os.getuid(),
             gid=os.getgid(),
             keep_owners=True,
             single=True,
             encrypt_key=None,
             settings=Settings(),
-            inotify=True,
             handlers=HandlerSettings(),
         )
         self._mounting = Mounting(home, options, self._filesystem, lambda: None)

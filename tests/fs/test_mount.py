@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from basefs.daemon.mounts import check_mountpoint, detach, parse_options
+from basefs.daemon.mounts import check_mountpoint, parse_options
 from basefs.errors import MountFailed, UsageError
+from basefs.fs.server.device import unmount
 from tests.fs.server.mounted import NOBODY
 from tests.fs.server.test_posix import as_nobody, errno_from
 from tests.fs.server.test_tools import run, snapshot
@@ -34,8 +35,8 @@ def test_where_nothing_can_be_mounted_tests_are_skipped_but_never_in_ci(monkeypa
 
 class TestOptions:
     def test_parse(self) -> None:
-        assert parse_options("") == {}
-        assert parse_options("ro,max_read=4096,,") == {"ro": True, "max_read": "4096"}
+        assert parse_options("") == []
+        assert parse_options("ro,max_read=4096,,") == ["ro", "max_read=4096"]
 
     @pytest.mark.parametrize("name", ["fsname", "subtype", "attr_timeout", "default_permissions"])
     def test_options_that_decide_how_the_mount_works_are_refused(self, name: str) -> None:
@@ -49,7 +50,7 @@ class TestOptions:
                 parse_options("ro,nosymfollow")
 
         assert as_nobody(refused) == 0
-        assert parse_options("nosymfollow") == {"nosymfollow": True}
+        assert parse_options("nosymfollow") == ["nosymfollow"]
 
     def test_a_mount_point_must_be_a_directory(self, scratch: Path) -> None:
         (scratch / "file").touch()
@@ -59,7 +60,7 @@ class TestOptions:
 
     def test_what_is_not_mounted_cannot_be_unmounted(self, scratch: Path) -> None:
         with pytest.raises(MountFailed):
-            detach(scratch, lazy=False)
+            unmount(scratch, lazy=False)
 
 
 @contextlib.contextmanager

@@ -27,8 +27,8 @@ def test_what_mount_says_becomes_a_command() -> None:
         "conf",
         "/mnt",
     ]
-    assert translated("conf", "/mnt", "-o", "no-inotify,uid=5,max_read=4096,k=/root/key") == [
-        *("mount", "conf", "/mnt", "--no-inotify", "--uid", "5", "-o", "max_read=4096", "-k", "/root/key")
+    assert translated("conf", "/mnt", "-o", "no-owners,uid=5,max_read=4096,k=/root/key") == [
+        *("mount", "conf", "/mnt", "--no-owners", "--uid", "5", "-o", "max_read=4096", "-k", "/root/key")
     ]
 
 

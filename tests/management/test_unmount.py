@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from basefs.daemon.mounts import detach
+from basefs.fs.server.device import unmount
 from tests.support.commands import Cli
 from tests.support.mounts import wait_until
 from tests.support.node import Node, has_ended, mount_points
@@ -92,7 +92,7 @@ def test_a_dead_mount_of_an_earlier_daemon(node: Node, conf: Cli) -> None:
 def test_a_mount_that_was_unmounted_by_other_means(node: Node, conf: Cli) -> None:
     point = node.mount("conf")
     pid = node.daemon("conf")
-    detach(point, lazy=True)
+    unmount(point, lazy=True)
     wait_until(lambda: has_ended(pid), "the daemon's end")
     assert "conf is not running" in conf.fails("unmount", "conf")
     assert conf("list").split("\t")[1] == "stopped"

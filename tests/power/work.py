@@ -37,8 +37,8 @@ def digest(content: bytes) -> str:
 class Programs:
     """Programs at work."""
 
-    def __init__(self, filesystem: Filesystem, seed: int) -> None:
-        self._filesystem = filesystem
+    def __init__(self, replica: Replica, filesystem: Filesystem, seed: int) -> None:
+        self._replica, self._filesystem = replica, filesystem
         self._chance = random.Random(seed)
         self._contents, self._changes = seed * 1000, 0
 
@@ -51,7 +51,7 @@ class Programs:
             if self._chance.random() < 0.5:
                 self._filesystem.publish()
             if self._chance.random() < 0.3:
-                self._filesystem.keep_durable()
+                self._replica.sync_to_disk()
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ def main(home: str, seed: str, steps: str, ending: str) -> None:
     """Work on the filesystem in a directory, and end."""
     replica = Replica(Path(home), [ROOT_KEY])
     filesystem = Filesystem(replica, Owners(os.getuid(), os.getgid(), keep=False), 0.0)
-    Programs(filesystem, int(seed)).run(int(steps))
+    Programs(replica, filesystem, int(seed)).run(int(steps))
     if ending == "close":
         filesystem.close()
         replica.close()

@@ -17,7 +17,7 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar, cast
@@ -204,7 +204,7 @@ class Mount:
     def hello(self) -> Hello:
         """See `MountServer`."""
         writing = tuple(sorted(inode for inode, count in self._writing.items() if count))
-        return Hello(VERSION, os.getpid(), b"", self._number, writing)
+        return Hello(VERSION, os.getpid(), self._number, writing)
 
     def start(self) -> None:
         """See `MountServer`: nothing is told before."""
@@ -231,9 +231,6 @@ class Mount:
     def room(self, has: bool) -> None:
         """See `MountServer`."""
         self._has_room = has
-
-    def forget(self, paths: Iterable[bytes]) -> None:
-        """See `MountServer`: there is no kernel that remembers anything."""
 
     def _tell(self) -> None:
         changes, self._untold = list(self._untold.values()), {}

@@ -49,6 +49,10 @@ class Look(Generic[Answer]):
     failure: Failure | None = field(default=None, metadata=INLINE)
 
 
+#: The state of a filesystem that gives no answer, by the first kind of error that fits.
+_FAILURES = {OtherVersion: "other version", DaemonError: "silent", DamagedLog: "damaged"}
+
+
 class FilesystemClient:
     """One filesystem of this node."""
 
@@ -118,15 +122,9 @@ class FilesystemClient:
                 return Look(self._name, None, pid, answer, "running")
             state = "mounted" if Mount(self._name, point) in mounts() else "ending"
             return Look(self._name, str(point), pid, answer, state)
-        except OtherVersion as error:
-            state, failure = "other version", str(error)
-        except DaemonError as error:
-            state, failure = "silent", str(error)
-        except DamagedLog as error:
-            state, failure = "damaged", str(error)
         except BaseFSError as error:
-            state, failure = "unreadable", str(error)
-        return Look(self._name, state=state, failure=Failure(failure))
+            state = next((state for kind, state in _FAILURES.items() if isinstance(error, kind)), "unreadable")
+            return Look(self._name, state=state, failure=Failure(str(error)))
 
     def warn_waiting(self, why: str) -> None:
         """Notify that the daemon takes long.  Raises `DaemonError` where it would take for ever."""

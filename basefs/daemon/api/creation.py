@@ -121,15 +121,8 @@ def create(
         raise Exists(f"there is a filesystem {name} already: -f deletes it, with all its history on this node")
     if is_held(directory):
         raise AlreadyRunning(f"{name} is running: 'basefs unmount {name}' first")
-    if not keypaths:
-        ensure_default_key(home)
-    paths = keypaths or (home.default_key,)
-    keys = [(_key_name(path, home), SigningKey.load(path, partial(passphrase, path))) for path in paths]
     root = None if keypaths else SigningKey.generate()
-    if root is not None:
-        keys.insert(0, (b"root", root))
-    if len({key.fingerprint for _, key in keys}) < len(keys):
-        raise UsageError("the same key was given twice with -k")
+    keys = _first_keys(home, keypaths, root, passphrase)
     if recovery is not None and keys[0][1].public in recovery.publics:
         raise UsageError(
             "the root key cannot be one of its recovery keys, or a thief would have both: give another --recovery"
@@ -142,6 +135,21 @@ def create(
             identity = replica.identity.hex()
         kept = None if root is None else keep_key(root, home.root_key(name), overwrite=True)
     return Created(identity, kept)
+
+
+def _first_keys(
+    home: Home, keypaths: Sequence[Path], root: SigningKey | None, passphrase: Callable[[Path], str]
+) -> list[tuple[bytes, SigningKey]]:
+    """The keys of a new filesystem with their names, the root key first.  Raises `UsageError`, OSError."""
+    if not keypaths:
+        ensure_default_key(home)
+    paths = keypaths or (home.default_key,)
+    keys = [(_key_name(path, home), SigningKey.load(path, partial(passphrase, path))) for path in paths]
+    if root is not None:
+        keys.insert(0, (b"root", root))
+    if len({key.fingerprint for _, key in keys}) < len(keys):
+        raise UsageError("the same key was given twice with -k")
+    return keys
 
 
 def recovery_keys(publics: Sequence[str], threshold: int | None) -> RecoveryKeys | None:
@@ -317,12 +325,13 @@ class Access:
                 break
             if result.reason is not Reason.UNKNOWN_KEY:
                 return result
-        if result is not None and result.reason is Reason.UNKNOWN_KEY:
+        if result is None or not (members or self.is_invited or result.reason is Reason.UNKNOWN_KEY):
+            shared = SessionContext(limits=limits)
+            return await sync_with(replica, node.host, port, progress=progress, shared=shared)
+        if result.reason is Reason.UNKNOWN_KEY:
             return replace(result, detail=self.refused or result.detail)
-        if result is not None and (members or self.is_invited):
-            detail = "it speaks no TLS, although its filesystem is closed: another machine may answer in its place"
-            return replace(result, detail=detail)
-        return await sync_with(replica, node.host, port, progress=progress, shared=SessionContext(limits=limits))
+        detail = "it speaks no TLS, although its filesystem is closed: another machine may answer in its place"
+        return replace(result, detail=detail)
 
 
 def fetch_all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from basefs.daemon.api.client import FilesystemClient
@@ -41,6 +41,7 @@ from basefs.replica.bootstrap import CLUSTER_FILE
 from basefs.replica.replica import Replica
 from basefs.sync.net.tls import Credentials
 from basefs.view.invitations import MAX_MACHINE, READERS, Invitation, free_name, is_invitation
+from basefs.view.past import GrantRecord
 
 # -- on a member -------------------------------------------------------------------------------------------------------
 
@@ -259,14 +260,10 @@ class _Newcomer:
         Raises `NotFound` if the node does not know the invitation, `NotPermitted` if that does not count any more.
         """
         grants = replica.plan(lambda author: author.past.grants())
-        invited = [
-            one for one in grants if one.fingerprint == self.invite.fingerprint and is_invitation(one.entry.name)
-        ]
-        if not invited:
+        invited = self._invited(grants)
+        if invited is None:
             raise NotFound(f"{node}: this member has not received the invitation yet")
-        # The inviter's own, as any key holder may grant the invite key elsewhere under such a name.
-        invited.sort(key=lambda one: (one.entry.fingerprint not in self._inviter, one.standing != "valid"))
-        self.path = invited[0].path
+        self.path = invited.path
         valid = [one for one in grants if one.standing == "valid"]
         mine = [one for one in valid if one.fingerprint == self._own.fingerprint and one.path == self.path]
         if mine:
@@ -280,8 +277,8 @@ class _Newcomer:
                 f"the invitation was used already, by {who}: if that is not this machine, somebody else has seen it; "
                 "ask for another one"
             )
-        invitation = Invitation.decode(invited[0].entry.name)
-        if invitation is None or invited[0].standing != "valid":
+        invitation = Invitation.decode(invited.entry.name)
+        if invitation is None or invited.standing != "valid":
             raise NotPermitted("the invitation was cancelled, or has expired: ask for another one")
         self.name = free_name(invitation.machine or _bytes(socket.gethostname()), self._own.fingerprint, valid)
         key, path, key_name = self._own.public, self.path, self.name
@@ -289,6 +286,15 @@ class _Newcomer:
             replica.commit(lambda author: author.admit(path, key_name, key))
         else:
             replica.commit(lambda author: author.grant(path, key_name, key))
+
+    def _invited(self, grants: Sequence[GrantRecord]) -> GrantRecord | None:
+        """The invitation itself; `None` if a log does not have it."""
+        invited = [
+            one for one in grants if one.fingerprint == self.invite.fingerprint and is_invitation(one.entry.name)
+        ]
+        # The inviter's own, as any key holder may grant the invite key elsewhere under such a name.
+        invited.sort(key=lambda one: (one.entry.fingerprint not in self._inviter, one.standing != "valid"))
+        return invited[0] if invited else None
 
 
 def _moment(seconds: float) -> str:

@@ -35,6 +35,17 @@ class Answer(enum.Enum):
     NOTHING = "nothing"  # no answer, or an inconclusive one
 
 
+#: By the reason for which a session ended, and whether the other node gave it.
+_ANSWERS = {
+    (Reason.UNKNOWN_KEY, True): Answer.UNKNOWN_THERE,
+    (Reason.UNKNOWN_KEY, False): Answer.UNKNOWN_HERE,
+    (Reason.NO_TLS, True): Answer.ONLY_TLS,
+    (Reason.NO_TLS, False): Answer.NO_TLS,
+    **{(Reason.BANNED, by_peer): Answer.BANNED for by_peer in (True, False)},
+    **{(Reason.WRONG_VERSION, by_peer): Answer.OTHER_VERSION for by_peer in (True, False)},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Greeting:
     """What a node has answered.
@@ -96,17 +107,9 @@ def _understood(address: NodeAddress, result: Result | None, identity: str) -> G
         return Greeting(address, Answer.NOTHING)
     said = result.peer_identity.hex() if result.peer_identity != ZERO_HASH else ""
     proved = fingerprint_of(result.key).hex() if result.key else ""
-    match result.reason:
-        case Reason.UNKNOWN_KEY:
-            answer = Answer.UNKNOWN_THERE if result.by_peer else Answer.UNKNOWN_HERE
-        case Reason.NO_TLS:
-            answer = Answer.ONLY_TLS if result.by_peer else Answer.NO_TLS
-        case Reason.BANNED:
-            answer = Answer.BANNED
-        case Reason.WRONG_VERSION:
-            answer = Answer.OTHER_VERSION
-        case _:
-            answer = Answer.NOTHING if not said else Answer.WELCOME if said == identity else Answer.OTHER_FILESYSTEM
+    answer = _ANSWERS.get((result.reason, result.by_peer))
+    if answer is None:
+        answer = Answer.NOTHING if not said else Answer.WELCOME if said == identity else Answer.OTHER_FILESYSTEM
     return Greeting(address, answer, said, proved)
 
 

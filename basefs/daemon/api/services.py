@@ -409,10 +409,8 @@ class NodeServices:
         lag = sync.lag(address)
         heard = None if contact.heard_at is None else now - contact.heard_at
         status = member.status
-        # One that is back is so before Serf has heard of it; one that leaves ends its sessions first.
-        if is_ours and not own and (status != "left" or address in standing):
-            answers = heard is not None and heard <= FRESH_SECONDS
-            status = "alive" if answers else "silent" if status == "alive" else status
+        if is_ours and not own:
+            status = _status(status, heard, address in standing)
         return ClusterMember(
             name=name,
             address=member.gossip_address,
@@ -471,6 +469,16 @@ def _all_lack_the_same(status: Status, members: Iterable[ClusterMember]) -> bool
     others = [one for one in members if one.same_filesystem and not one.own and one.status == "alive"]
     in_step = all(one.lag is not None and one.lag.in_step for one in others)
     return bool(status.summary.incomplete and others and in_step and not status.limit_reached)
+
+
+def _status(said: str, heard: float | None, is_connected: bool) -> str:
+    """The status of another member: what Serf says of it, and the seconds since it was heard of by a session."""
+    # One that is back is so before Serf has heard of it; one that leaves ends its sessions first.
+    if said == "left" and not is_connected:
+        return said
+    if heard is not None and heard <= FRESH_SECONDS:
+        return "alive"
+    return "silent" if said == "alive" else said
 
 
 def _but(member: Member, addresses: list[str]) -> list[str]:

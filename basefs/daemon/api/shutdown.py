@@ -17,8 +17,6 @@ from basefs.daemon.lock import is_held
 from basefs.daemon.mounts import (
     Mount,
     MountUser,
-    detach,
-    forget_server,
     is_dead,
     is_own,
     mount_at,
@@ -27,6 +25,7 @@ from basefs.daemon.mounts import (
     users_of,
 )
 from basefs.errors import BaseFSError, DaemonError, MountFailed, NotRunning, UsageError, some_of
+from basefs.fs.server.device import unmount
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def stop(home: Home, target: str, how: Ending) -> bool:
     if mount is not None and not is_own(home, mount):
         if not is_dead(mount.point):
             raise UsageError(f"{mount.point} is mounted from another home than {home.path}: set BASEFS_HOME")
-        detach(mount.point, lazy=True)
+        unmount(mount.point, lazy=True)
         return True
     if mount is None and "/" in target:
         raise NotRunning(f"no BaseFS filesystem is mounted on {target}: 'basefs list' lists the mounts")
@@ -66,35 +65,44 @@ def stop(home: Home, target: str, how: Ending) -> bool:
 
 def _stop(home: Home, name: str, how: Ending) -> bool:
     client = FilesystemClient(home, name, how.notify)
-    run_file = RunFile(home, name)
     running = is_held(home.existing(name))
     began = time.monotonic()
-    if running and not how.lazy:
-        client.refuse_stopped()
     # Nobody has published what was written since a daemon that is dead.
     unpublished = 0 if running else 1
     if running and not how.lazy:
+        client.refuse_stopped()
         unpublished = _publish(client, how.timeout / 2)
-    facts = run_file.read()
-    point = served_at(home, name) if facts is None else facts[1]
-    mount = None if point is None else Mount(name, point)
+    mount = _mount_of(home, name)
     users: list[MountUser] | None = None
     if mount is not None and mount in mounts() and is_own(home, mount):
         users = _detach(mount, lazy=how.lazy or is_dead(mount.point))
-    elif running and mount is None:
-        client.ask_daemon(Stop())
     elif not running:
-        run_file.remove()
+        RunFile(home, name).remove()
         raise NotRunning(f"{name} is not running")
+    elif mount is None:
+        client.ask_daemon(Stop())
     ended = _wait_for_end(home, name, mount, how, users, began)
-    if ended and unpublished and (warning := _unpublished_warning(home, name, unpublished)):
-        how.warn(warning)
-    if ended and running and has_peers(home, name) and (warning := HandOver.warning(home.existing(name), name)):
-        how.warn(warning)
+    if ended:
+        _warn_of_losses(home, name, how, running, unpublished)
     if not running:
-        run_file.remove()
-        forget_server(home, name)
+        RunFile(home, name).remove()
     return ended
+
+
+def _mount_of(home: Home, name: str) -> Mount | None:
+    """Where a filesystem is mounted, or was when its daemon died."""
+    facts = RunFile(home, name).read()
+    point = served_at(home, name) if facts is None else facts[1]
+    return None if point is None else Mount(name, point)
+
+
+def _warn_of_losses(home: Home, name: str, how: Ending, running: bool, unpublished: int) -> None:
+    """Say what no other machine has of a filesystem that has ended."""
+    warnings = [_unpublished_warning(home, name, unpublished)] if unpublished else []
+    if running and has_peers(home, name):
+        warnings.append(HandOver.warning(home.existing(name), name))
+    for warning in filter(None, warnings):
+        how.warn(warning)
 
 
 def _publish(client: FilesystemClient, timeout: float) -> int:
@@ -122,7 +130,7 @@ def _detach(mount: Mount, *, lazy: bool) -> list[MountUser]:
     """Take a mount away; returns the processes that go on using it.  Raises `MountFailed`, naming them."""
     users = users_of(mount) if lazy else []
     try:
-        detach(mount.point, lazy=lazy)
+        unmount(mount.point, lazy=lazy)
     except MountFailed as error:
         here = [user for user in users_of(mount) if not user.elsewhere]
         raise MountFailed(f"{error}; used by {some_of(here)}" if here else str(error)) from None
@@ -160,13 +168,18 @@ def _wait_for_end(
             return False
         # An idle node has ended by then, unless others hold a copy of its mount.
         if waited > 1.0 and why is None and not how.lazy:
-            why = "its log tells what it waits for"
-            if mount is not None and (users is None or any(user.elsewhere for user in users_of(mount))):
-                why = ending(mount)
-                how.warn(f"waiting for {name}: {why}")
-            else:
-                FilesystemClient(home, name, how.notify).warn_waiting(" to end")
+            why = _warn_waiting(home, name, mount, how, users)
         if waited > how.timeout:
             raise DaemonError(f"the daemon of {name} has not ended after {how.timeout:g} s: {why}")
         time.sleep(0.02)
     return True
+
+
+def _warn_waiting(home: Home, name: str, mount: Mount | None, how: Ending, users: list[MountUser] | None) -> str:
+    """Say what is waited for; returns it."""
+    if mount is not None and (users is None or any(user.elsewhere for user in users_of(mount))):
+        why = ending(mount)
+        how.warn(f"waiting for {name}: {why}")
+        return why
+    FilesystemClient(home, name, how.notify).warn_waiting(" to end")
+    return "its log tells what it waits for"

@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 if not getattr(sys.flags, "safe_path", False):
@@ -18,7 +18,7 @@ if not getattr(sys.flags, "safe_path", False):
     sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from basefs.errors import BaseFSError, MountFailed
-from basefs.fs.channel import VERSION, DaemonLink, Hello
+from basefs.fs.channel import DaemonLink
 from basefs.fs.disk import Disk
 from basefs.fs.jobs import JobResult, TreeJob
 from basefs.fs.server.device import (
@@ -47,7 +47,7 @@ class Server:
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Mount.  Raises `MountFailed`, `OSError`."""
         options = [option for option in arguments.options.split(",") if option]
-        read_only = arguments.read_only or "ro" in options
+        read_only = "ro" in options
         options = [option for option in options if option not in ("ro", "rw")]
         self._manager = ServiceManager.from_environment()
         self._mountpoint: Path = arguments.mountpoint
@@ -59,7 +59,7 @@ class Server:
             if "nosymfollow" in options:
                 # Before the first request is answered, so that no link is followed.
                 forbid_following(self._mountpoint)
-            self._link = DaemonLink(arguments.socket, self)
+            self._link = DaemonLink(arguments.socket, self._mountpoint, self)
         except (BaseFSError, OSError):
             unmount(self._mountpoint, lazy=True)
             raise
@@ -73,9 +73,7 @@ class Server:
             read_only=read_only,
             unlisted=frozenset(map(os.fsencode, arguments.hide)),
         )
-        self._performer = Performer(
-            self._tree, self._device, self._mountpoint, self._link.changed_after, events=not arguments.no_events
-        )
+        self._performer = Performer(self._tree, self._device, self._mountpoint, self._link.changed_after)
         if read_only:
             forbid_writing(self._mountpoint)
 
@@ -101,10 +99,9 @@ class Server:
         print("ready", flush=True)  # noqa: T201
         self._manager.ready()
 
-    def hello(self, seen: int) -> Hello:
-        """The first line to a daemon."""
-        writing = tuple(self._tree.nodes.open_for_writing())
-        return Hello(VERSION, os.getpid(), os.fsencode(self._mountpoint), seen, writing)
+    def writing(self) -> Iterable[int]:
+        """Inodes that are being written to."""
+        return self._tree.nodes.open_for_writing()
 
     def rights(self, rights: Mapping[bytes, int]) -> None:
         """Where this node may write from now on."""
@@ -116,10 +113,6 @@ class Server:
     def perform(self, jobs: Sequence[TreeJob], seen: int, answer: Callable[[Sequence[JobResult]], None]) -> None:
         """Do jobs."""
         self._performer.perform(jobs, seen, answer)
-
-    def forget(self, paths: Sequence[bytes]) -> None:
-        """Have the kernel look up these paths again."""
-        self._performer.forget(paths)
 
     def room(self, has: bool) -> None:
         """Whether there is room for more on the disk."""
@@ -154,8 +147,7 @@ def main() -> None:
     parser.add_argument("--uid", type=int, default=os.geteuid(), help="owner of everything unless owners are kept")
     parser.add_argument("--gid", type=int, default=os.getegid())
     parser.add_argument("--hide", action="append", default=[], help="a name at the top that is not listed")
-    for name in ("--keep-owners", "--read-only", "--no-events"):
-        parser.add_argument(name, action="store_true")
+    parser.add_argument("--keep-owners", action="store_true")
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s mount: %(message)s", level=logging.INFO)
     sys.setswitchinterval(_SWITCH_SECONDS)

@@ -16,12 +16,14 @@ import shutil
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import TypeAlias
 
 from basefs.errors import MountFailed
+from basefs.fs.disk import called, libc
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,8 @@ _MOUNT_SETATTR, _OPEN_TREE = 442, 428
 _RDONLY, _NOSYMFOLLOW = 0x1, 0x00200000
 _AT_FDCWD, _AT_EMPTY_PATH, _OPEN_TREE_CLONE = -100, 0x1000, 1
 
-_libc = ctypes.CDLL(None, use_errno=True)
+#: How often a mount that is in use is tried to unmount, and the seconds in between.
+_ATTEMPTS, _PAUSE = 10, 0.02
 
 
 class Operation(IntEnum):
@@ -134,20 +137,11 @@ class Device:
 
     def serve(self, operations: Mapping[int, Answer], on_ready: Callable[[], None]) -> None:
         """Answer requests until the filesystem is unmounted.  Raises `MountFailed`: the kernel is too old."""
-        read, reply, descriptor = os.readv, self.reply, self._descriptor
-        unpack, size = _IN_HEADER.unpack_from, _IN_HEADER.size
+        reply, unpack, size = self.reply, _IN_HEADER.unpack_from, _IN_HEADER.size
         buffer = bytearray(MAX_IO + 65536)
         buffers, whole = [buffer], memoryview(buffer)
         request = KernelRequest()
-        while True:
-            try:
-                length = read(descriptor, buffers)
-            except OSError as error:
-                # ENOENT: the caller was interrupted before this could be read.
-                if error.errno in (errno.EINTR, errno.EAGAIN, errno.ENOENT):
-                    continue
-                # ENODEV: unmounted; ECONNABORTED: ended by force.
-                return
+        while length := self._receive(buffers):
             _, operation, unique, request.node, request.uid, request.gid, request.thread, _, _ = unpack(buffer)
             request.unique = unique
             request.body = whole[size:length]
@@ -176,6 +170,17 @@ class Device:
             reply(unique, number, answer)
             if operation == Operation.INIT:
                 on_ready()
+
+    def _receive(self, buffers: list[bytearray]) -> int:
+        """The length of the next request; 0 once the filesystem was unmounted."""
+        while True:
+            try:
+                return os.readv(self._descriptor, buffers)
+            except OSError as error:
+                # ENOENT: the caller was interrupted before this could be read.
+                if error.errno not in (errno.EINTR, errno.EAGAIN, errno.ENOENT):
+                    # ENODEV: unmounted; ECONNABORTED: ended by force.
+                    return 0
 
     def reply(self, unique: int, number: int, answer: bytes | memoryview = b"") -> None:
         """Answer a request with an errno, or with 0 and what it asked for; for any thread."""
@@ -226,7 +231,7 @@ def mount(mountpoint: Path, name: str, options: Sequence[str]) -> Device:
             pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if tried.returncode:
-            raise MountFailed(f"cannot mount on {mountpoint}: {why_no_mount() or _reason(tried.stderr)}")
+            raise MountFailed(f"cannot mount on {mountpoint}: {_reason(tried.stderr)}")
         _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
     descriptors = array.array("i")
     for _, _, data in ancillary:
@@ -236,14 +241,16 @@ def mount(mountpoint: Path, name: str, options: Sequence[str]) -> Device:
 
 def forbid_following(mountpoint: Path) -> None:
     """Keep the kernel from following symbolic links on a mount.  Raises `MountFailed`."""
-    number = _set_flags(_AT_FDCWD, os.fsencode(mountpoint), 0, _NOSYMFOLLOW)
-    if number:
-        raise MountFailed(f"cannot set nosymfollow on {mountpoint}: {os.strerror(number)}; mount without it")
+    try:
+        _set_flags(_AT_FDCWD, os.fsencode(mountpoint), 0, _NOSYMFOLLOW)
+    except OSError as error:
+        raise MountFailed(f"cannot set nosymfollow on {mountpoint}: {error.strerror}; mount without it") from None
 
 
 def forbid_writing(mountpoint: Path) -> None:
     """Show a mount as read-only, where that is possible; the filesystem behind it is not."""
-    _set_flags(_AT_FDCWD, os.fsencode(mountpoint), 0, _RDONLY)
+    with contextlib.suppress(OSError):
+        _set_flags(_AT_FDCWD, os.fsencode(mountpoint), 0, _RDONLY)
 
 
 def private_mount(mountpoint: Path) -> int:
@@ -251,21 +258,18 @@ def private_mount(mountpoint: Path) -> int:
     if os.geteuid() != 0:
         return os.open(mountpoint, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
-    found = int(_libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(mountpoint), flags))
-    if found < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    _set_flags(found, b"", _RDONLY | _NOSYMFOLLOW, 0)
+    found = called(libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(mountpoint), flags))
+    with contextlib.suppress(OSError):
+        _set_flags(found, b"", _RDONLY | _NOSYMFOLLOW, 0)
     return found
 
 
-def _set_flags(directory: int, path: bytes, clear: int, wanted: int) -> int:
-    """mount_setattr(2); returns 0 or the errno."""
+def _set_flags(directory: int, path: bytes, clear: int, wanted: int) -> None:
+    """mount_setattr(2).  Raises `OSError`."""
     attributes = (ctypes.c_uint64 * 4)(wanted, clear)
     how = _AT_EMPTY_PATH if directory >= 0 else 0
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    failed = _libc.syscall(_MOUNT_SETATTR, directory, path, how, ctypes.byref(attributes), size)
-    return ctypes.get_errno() if failed else 0
+    called(libc.syscall(_MOUNT_SETATTR, directory, path, how, ctypes.byref(attributes), size))
 
 
 def why_no_mount(device: Path = Path("/dev/fuse")) -> str:
@@ -282,15 +286,20 @@ def unmount(mountpoint: Path, *, lazy: bool) -> None:
 
     `lazy`: detach it even while it is in use.  Raises `MountFailed`.
     """
-    tried = subprocess.run(
-        [_fusermount(), "-u", *(["-z"] if lazy else []), "--", str(mountpoint)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"},
-    )  # fmt: skip
-    if tried.returncode:
+    command = [_fusermount(), "-u", *(["-z"] if lazy else []), "--", str(mountpoint)]
+    # What was closed a moment ago may be in use still: the kernel lets go of it afterwards.
+    for _ in range(_ATTEMPTS):
+        tried = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+        if not tried.returncode:
+            return
         reason = _reason(tried.stderr)
-        if os.strerror(errno.EBUSY) in reason:
-            raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
-        raise MountFailed(f"cannot unmount {mountpoint}: {reason}")
+        if os.strerror(errno.EBUSY) not in reason:
+            raise MountFailed(f"cannot unmount {mountpoint}: {reason}")
+        time.sleep(_PAUSE)
+    raise MountFailed(f"{mountpoint} is in use: close the files and leave the directories in it, or add --lazy")
 
 
 def _fusermount() -> str:

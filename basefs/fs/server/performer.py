@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from pathlib import Path
 
-from basefs.fs.disk import Found, open_beneath
+from basefs.fs.disk import Found, called, libc, open_beneath
 from basefs.fs.jobs import JobAction, JobResult, TreeJob, apply, expects
 from basefs.fs.server.device import Answer, Device, KernelRequest, Operation, private_mount
 from basefs.fs.server.passthrough import INCOMING, Passthrough
@@ -35,8 +35,6 @@ _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 _CLONE_FILES = 0x400
 #: `struct file_handle` of a node (Linux, fs/fuse/inode.c): its size and type; node and generation.
 _HANDLE, _FUSE_HANDLE = struct.Struct("=IiIII"), 0x81
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Timespec(ctypes.Structure):
@@ -90,22 +88,17 @@ class Performer:
         device: Device,
         mountpoint: Path,
         changed_after: Callable[[bytes, int], bool],
-        *,
-        events: bool,
     ) -> None:
-        """
-        Args:
-            changed_after: whether a path changed after the change of this number.
-            events: go through the mount; otherwise jobs are done on the disk, and the kernel is told to forget.
-        """
+        """`changed_after`: whether a path changed after the change of this number."""
         self._tree, self._device, self._mountpoint = passthrough, device, mountpoint
         self._changed_after = changed_after
-        self._events = events
+        #: Whether jobs go through the mount; otherwise they are done on the disk, and the kernel is told to forget.
+        self._events = True
         self._batches: queue.SimpleQueue[tuple[Sequence[TreeJob], int, Callable[[Sequence[JobResult]], None]]]
         self._batches = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[tuple[_Current, threading.Event]] = queue.SimpleQueue()
-        #: Paths that the kernel is to look up again; "" for the modes of all nodes.
-        self._forgotten: queue.SimpleQueue[tuple[bytes, threading.Event]] = queue.SimpleQueue()
+        #: Names that the kernel is to look up again, by the number of their directory.
+        self._forgotten: queue.SimpleQueue[tuple[int, bytes, threading.Event]] = queue.SimpleQueue()
         #: Native id of the thread that makes the system calls, and whether it still makes one that took too long.
         self._thread = 0
         self._hangs = False
@@ -121,18 +114,29 @@ class Performer:
         """Do jobs of paths that did not change after the change number `seen`, then call `answer`."""
         self._batches.put((jobs, seen, answer))
 
-    def forget(self, paths: Sequence[bytes], seconds: float = 0) -> None:
-        """Have the kernel look up paths again; wait for so long until it has."""
-        done = threading.Event()
-        for path in paths:
+    def _look_again(self, path: bytes) -> None:
+        """Have the kernel look up a path again, and wait a while until it has."""
+        above, _, name = path.rpartition(b"/")
+        with self._tree.turn:
+            parent, node = self._tree.nodes.find(above), self._tree.nodes.find(path)
+        for known in filter(None, (node, parent)):
+            self._device.forget_node(known.id)
+        if parent is not None and name:
             done = threading.Event()
-            self._forgotten.put((path, done))
-        if paths and seconds:
-            done.wait(seconds)
+            self._forgotten.put((parent.id, name, done))
+            done.wait(_FORGET_SECONDS)
+
+    def _forget(self) -> None:
+        """In a thread of its own: it may wait for whoever holds the lock of a directory."""
+        while True:
+            parent, name, done = self._forgotten.get()
+            self._device.forget_name(parent, name)
+            done.set()
 
     def forget_modes(self) -> None:
         """Have the kernel ask for the modes of all files again, which show the rights of this node."""
-        self._forgotten.put((b"", threading.Event()))
+        for number in self._tree.nodes.numbers():
+            self._device.forget_node(number, pages=False)
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
@@ -205,19 +209,23 @@ class Performer:
 
     def _directly(self, current: _Current, seen: int) -> None:
         """Do a job on the disk."""
-        job = current.job
+        job, disk, nodes = current.job, self._tree.disk, self._tree.nodes
         above, _, name = job.path.rpartition(b"/")
         with self._tree.turn:
-            found = self._tree.disk.look(job.path)
+            found = disk.look(job.path)
             refused = self._refusal(job, seen, found)
-            current.result = JobResult(False, found, refused) if refused else apply(self._tree.disk, job)
-            parent = self._tree.nodes.find(above)
+            current.result = JobResult(False, found, refused) if refused else apply(disk, job)
+            parent, node = nodes.find(above), nodes.find(job.path)
             gone = current.result.found is None or (found is not None and current.result.found.inode != found.inode)
             if current.result.done and job.action is JobAction.MOVE:
                 self._moved(job)
             elif current.result.done and gone and parent is not None and parent.children is not None:
-                self._tree.nodes.removed(parent, name)
-        self.forget([job.source, job.path] if job.source else [job.path], _FORGET_SECONDS)
+                nodes.removed(parent, name)
+        if node is not None:
+            # By which its name is looked up again as well.
+            self._device.forget_node(node.id)
+        for path in filter(None, (job.source, job.path)):
+            self._look_again(path)
 
     def _moved(self, job: TreeJob) -> None:
         """A directory has another name now, as far as the kernel knows them."""
@@ -229,24 +237,6 @@ class Performer:
             self._tree.nodes.removed(old_parent, old_name)
         else:
             self._tree.nodes.renamed(old_parent, old_name, parent, name)
-
-    def _forget(self) -> None:
-        while True:
-            path, done = self._forgotten.get()
-            if not path:
-                for number in self._tree.nodes.numbers():
-                    self._device.forget_node(number, pages=False)
-                continue
-            above, _, name = path.rpartition(b"/")
-            with self._tree.turn:
-                parent, node = self._tree.nodes.find(above), self._tree.nodes.find(path)
-            if node is not None:
-                self._device.forget_node(node.id)
-            if parent is not None:
-                self._device.forget_node(parent.id)
-                if name:
-                    self._device.forget_name(parent.id, name)
-            done.set()
 
     # -- calling ------------------------------------------------------------------------------------------------------
 
@@ -296,8 +286,7 @@ class Performer:
             elif current.how is _How.SWAP:
                 with _closing(os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)) as found:
                     # Not by ftruncate(2): while a size is being set, the kernel ignores sizes in other answers.
-                    if _libc.futimens(found, _MODIFIED):
-                        raise OSError(ctypes.get_errno(), "futimens")
+                    called(libc.futimens(found, _MODIFIED))
             elif current.how is _How.RENAME:
                 with _beneath(root, INCOMING) as incoming:
                     os.rename(current.job.temporary, name, src_dir_fd=incoming, dst_dir_fd=directory)
@@ -328,7 +317,7 @@ class Performer:
         with _beneath(root, b".", os.O_RDONLY | os.O_DIRECTORY) as top:
             for number in numbers:
                 handle = _HANDLE.pack(12, _FUSE_HANDLE, number >> 32, number & 0xFFFFFFFF, 0)
-                found = _libc.open_by_handle_at(top, handle, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                found = libc.open_by_handle_at(top, handle, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 if found >= 0:
                     os.close(found)
 
@@ -477,6 +466,5 @@ def _leave_files() -> None:
     A thread that waits for its own mount when the process is killed would otherwise keep /dev/fuse open, so that the
     request it waits for never ends, nor does the mount.  Raises `OSError`.
     """
-    if _libc.unshare(_CLONE_FILES):
-        raise OSError(ctypes.get_errno(), "unshare")
+    called(libc.unshare(_CLONE_FILES))
     os.closerange(3, max(int(name) for name in os.listdir("/proc/thread-self/fd")) + 1)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from basefs.errors import PathError
+from basefs.fs.disk import OWN
 from basefs.fs.worktree.index import to_path
 from basefs.replica.replica import Replica
-
-PREFIX = b"user.basefs."
 
 
 def attribute(replica: Replica, path: bytes, name: bytes, *, dirty: bool) -> bytes | None:
     """The value of a virtual attribute; `None` for one that nothing has.  `dirty`: whether the path has changed."""
-    where, short = to_path(path), name.removeprefix(PREFIX)
+    where, short = to_path(path), name.removeprefix(OWN)
     outcome = replica.outcomes([where])[where]
     if short == b"state":
         return b"unpublished" if outcome is None else b"pending" if dirty else b"published"

@@ -88,11 +88,6 @@ class Pending:
         return path in self._incoming or path in self._leaving or path in self._postponed
 
     @property
-    def has_postponed(self) -> bool:
-        """Whether something is to be tried again."""
-        return bool(self._postponed)
-
-    @property
     def has_work(self) -> bool:
         """Whether something is to be looked at now."""
         return bool(self._incoming or self._order or self._leaving or self._completed) or self._delivered > self._queued

@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from basefs.errors import BaseFSError
 from basefs.fs.disk import Disk, Found
 from basefs.fs.worktree.compare import kind_of
-from basefs.fs.worktree.index import Row, TreeIndex, below, shown, tips_of, to_path
-from basefs.fs.worktree.machine import Machine
-from basefs.fs.worktree.pending import Pending
+from basefs.fs.worktree.index import Row, below, shown, tips_of, to_path
 from basefs.fs.worktree.publisher import Publisher
-from basefs.fs.worktree.scratch import ScratchNames
+from basefs.fs.worktree.worktree import Worktree
 from basefs.log.content import Content, FileContent
 from basefs.log.hashes import EntryHash
 from basefs.log.treerows import TreeRows
@@ -29,13 +27,12 @@ log = logging.getLogger(__name__)
 _UNWRITTEN = 60 * 10**9
 
 
-def differences(
-    replica: Replica, disk: Disk, scratch: ScratchNames, since: float = float("inf")
-) -> Iterator[tuple[bytes, Row | None, Found | None]]:
+def differences(tree: Worktree, since: float = float("inf")) -> Iterator[tuple[bytes, Row | None, Found | None]]:
     """The paths at which the disk is not as the index says, or something was being brought, and both.
 
     Directories come before what is in them.  `since`: also files that have changed later, nanoseconds since 1970.
     """
+    replica, disk, scratch = tree.replica, tree.disk, tree.scratch
     todo = [b"/"]
     top = replica.rows(lambda rows: rows.get(b"/"))
     row, found = None if top is None else Row.decode(top), disk.look(b"/")
@@ -91,18 +88,10 @@ def _is_timed(row: Row | None, found: Found) -> bool:
 class Scanner:
     """Finds what was changed while nobody looked, and what a killed process has left half done."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        disk: Disk,
-        index: TreeIndex,
-        scratch: ScratchNames,
-        pending: Pending,
-        publisher: Publisher,
-        machine: Machine,
-    ) -> None:
-        self._replica, self._disk, self._index, self._scratch = replica, disk, index, scratch
-        self._pending, self._publisher, self._machine = pending, publisher, machine
+    def __init__(self, tree: Worktree, publisher: Publisher) -> None:
+        self._tree, self._publisher = tree, publisher
+        self._replica, self._disk, self._index = tree.replica, tree.disk, tree.index
+        self._pending, self._machine = tree.pending, tree.machine
 
     def scan(self) -> int:
         """Compare all names; returns how many differ."""
@@ -110,7 +99,7 @@ class Scanner:
         after_cut = self._had_power_cut()
         since = self._last_change() - _UNWRITTEN if after_cut else float("inf")
         count = 0
-        for path, row, found in differences(self._replica, self._disk, self._scratch, since):
+        for path, row, found in differences(self._tree, since):
             if row is not None and row.coming is None and row.is_at(found) and self._has_bytes(path, row, found):
                 continue
             count += 1
@@ -168,7 +157,7 @@ class Scanner:
         outcome = self._replica.outcomes([to_path(path)])[to_path(path)]
         if outcome is not None and tips_of(outcome) == coming and outcome.state.kind is kind_of(found):
             state = shown(outcome)
-            if state.kind is Kind.DIRECTORY or state.target == self._target(path, found):
+            if state.kind is not Kind.SYMLINK or state.target == self._disk.target(path):
                 # Its attributes may be missing.
                 return Row(state._replace(mode=-1), coming, outcome.directories, found=found, stamp=stamp)
         return None
@@ -203,12 +192,6 @@ class Scanner:
             )
         finally:
             other.close()
-
-    def _target(self, path: bytes, found: Found) -> bytes:
-        if not stat.S_ISLNK(found.mode):
-            return b""
-        directory, name = self._disk.parent(path)
-        return os.readlink(name, dir_fd=directory)
 
     # -- after a power cut --------------------------------------------------------------------------------------------
 

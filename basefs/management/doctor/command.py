@@ -9,9 +9,8 @@ from collections.abc import Iterator
 import click
 
 from basefs.daemon.addresses import all_addresses
-from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home, parse_address
-from basefs.daemon.mounts import mounts, server_of
+from basefs.daemon.mounts import is_own, mounts, server_of
 from basefs.management.doctor.filesystem import FilesystemExamination
 from basefs.management.doctor.finding import Diagnosis, Severity
 from basefs.management.doctor.machine import (
@@ -91,8 +90,6 @@ def _machine(node: Home) -> Iterator[Diagnosis]:
     yield from examine_clock()
     names = node.names()
     for mount in mounts():
-        if mount.name not in names:
-            continue
-        facts = RunFile(node, mount.name).read()
-        if facts is not None and facts[1] == mount.point:
-            yield from examine_mount(mount.name, mount.point, server_of(node, mount.name))
+        if mount.name in names and is_own(node, mount):
+            server = server_of(node, mount.name)
+            yield from examine_mount(mount.name, mount.point, None if server is None else server.pid)

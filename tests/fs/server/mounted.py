@@ -25,14 +25,14 @@ NOBODY = 65534
 class Daemon:
     """What a daemon does, and what it was told."""
 
-    def __init__(self, path: Path, *, start: bool = True) -> None:
+    def __init__(self, path: Path, *, start: bool = True, patience: float = DEADLINE) -> None:
         self._connection = connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(path))
         self.changes: list[Changed] = []
         self.attributes: dict[bytes, bytes] = {}
         self.seen = 0
         self.ends: list[bool] = []
-        self.server = MountServer(connection, self)
+        self.server = MountServer(connection, self, patience)
         self.seen = self.server.hello.seen
         if start:
             self.server.start()
@@ -110,9 +110,9 @@ class Mounted:
         self.disk = Disk(home, cached=False) if user is None else None
         self._daemons: list[Daemon] = []
 
-    def daemon(self, *, start: bool = True) -> Daemon:
+    def daemon(self, *, start: bool = True, patience: float = DEADLINE) -> Daemon:
         """A daemon that connects; without `start` it takes nothing yet."""
-        made = Daemon(self.base / "socket", start=start)
+        made = Daemon(self.base / "socket", start=start, patience=patience)
         self._daemons.append(made)
         return made
 

@@ -239,18 +239,6 @@ def test_applications_have_no_access_to_prepared_files(mount: Mounted, daemon: D
     assert not (hidden / "p").exists()
 
 
-def test_without_events_the_kernel_forgets(scratch: Path) -> None:
-    with mounted(scratch, "--keep-owners", "--no-events") as mount:
-        daemon = mount.daemon()
-        assert not (mount.point / "f").exists()
-        for text in (b"one", b"two", b"three"):
-            assert mount.put(daemon, "/f", text).done
-            assert (mount.point / "f").read_bytes() == text
-            assert (mount.point / "f").stat().st_size == len(text)
-        assert mount.perform(daemon, TreeJob(b"/f", JobAction.REMOVE, mount.expected("/f"))).done
-        assert not (mount.point / "f").exists()
-
-
 def test_a_read_only_mount_still_gets_changes(scratch: Path) -> None:
     with mounted(scratch, "--keep-owners", "--options", "ro,noexec") as mount:
         daemon = mount.daemon()

@@ -14,10 +14,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from basefs.fs.channel import Flags
+from basefs.fs.channel import Flags, Serving, who_serves
 from basefs.fs.disk import Disk
 from basefs.fs.jobs import Expected, JobAction, TreeJob, apply
 from tests.fs.server.mounted import NOBODY, Daemon, Mounted, mounted, watching
@@ -300,7 +301,6 @@ class TestLives:
             assert (mount.point / f"with{number}").read_text() == "x"
         last = mount.daemon()
         assert last.server.hello.pid == mount.process.pid
-        assert last.server.hello.mountpoint == os.fsencode(mount.point)
         assert last.changes == []
 
     def test_the_latest_daemon_replaces_the_others(self, mount: Mounted) -> None:
@@ -310,7 +310,44 @@ class TestLives:
         second.wait_for("/f", flags=Flags.CLOSED)
         assert first.changes == []
         assert not mount.put(first, "/f", b"remote").done
+        second.seen, seen = first.server.hello.seen, second.seen
+        # What the first one decided may be done after the second one has compared all.
+        assert not mount.put(second, "/f", b"remote").done
+        second.seen = seen
         assert mount.put(second, "/f", b"remote").done
+
+    def test_who_serves_is_told_without_a_daemon_and_beside_one(self, mount: Mounted) -> None:
+        found = Serving(mount.process.pid, os.fsencode(mount.point))
+        assert who_serves(mount.base / "socket") == found
+        daemon = mount.daemon()
+        assert who_serves(mount.base / "socket") == found
+        (mount.point / "f").write_text("x")
+        daemon.wait_for("/f", flags=Flags.CLOSED)
+        mount.process.send_signal(signal.SIGSTOP)
+        assert who_serves(mount.base / "socket") == Serving(mount.process.pid, None)
+        mount.process.send_signal(signal.SIGCONT)
+        assert who_serves(mount.base / "nothing") is None
+
+    def test_jobs_that_are_done_too_late_end_the_connection(self, mount: Mounted) -> None:
+        """The daemon has noted that they were not done."""
+        daemon = mount.daemon(patience=0.01)
+        mount.process.send_signal(signal.SIGSTOP)
+        assert not mount.put(daemon, "/f", b"late").done
+        assert daemon.ends == []
+        mount.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: daemon.ends == [False], "the end")
+        assert (mount.point / "f").read_text() == "late"
+
+    @pytest.mark.logs("which is a bug")
+    def test_a_daemon_that_fails_is_cut_off_and_attaches_again(self, mount: Mounted) -> None:
+        """What it missed is found by its scan."""
+        daemon = mount.daemon()
+        daemon.changes = cast(Any, None)
+        (mount.point / "f").write_text("x")
+        wait_until(lambda: daemon.ends == [False], "the end")
+        again = mount.daemon()
+        (mount.point / "g").write_text("x")
+        again.wait_for("/g", flags=Flags.CLOSED)
 
     def test_a_killed_server_leaves_a_mount_that_can_be_replaced(self, scratch: Path) -> None:
         with mounted(scratch, "--keep-owners") as mount:
@@ -546,8 +583,12 @@ sys.exit(ctypes.CDLL(None).getdents64(directory, ctypes.byref(buffer), len(buffe
                 assert (mount.tree / "held" / "f").read_text() == "one"
                 # Applications go on meanwhile, and further jobs.
                 (mount.point / "free" / "new").write_text("new")
-                assert mount.put(daemon, "/free/f", b"two").done
-                assert (mount.point / "free" / "f").read_text() == "two"
+                for content in ("two", "three"):
+                    assert mount.put(daemon, "/free/f", content.encode()).done
+                    assert (mount.point / "free" / "f").read_text() == content
+                    assert (mount.point / "free" / "f").stat().st_size == len(content)
+                assert mount.perform(daemon, TreeJob(b"/free/f", JobAction.REMOVE, mount.expected("/free/f"))).done
+                assert not (mount.point / "free" / "f").exists()
             assert (mount.point / "held" / "f").read_text() == "one"
             with watching(mount.point / "free") as watch:
                 # Free again, so that watchers are notified.
@@ -556,7 +597,7 @@ sys.exit(ctypes.CDLL(None).getdents64(directory, ctypes.byref(buffer), len(buffe
     @staticmethod
     def notified(mount: Mounted, daemon: Daemon, watch: object) -> bool:
         assert mount.put(daemon, "/free/f", os.urandom(9)).done
-        (mount.point / "free" / "mark").touch()
+        (mount.point / "free" / "mark").write_text("x")
         return any("MODIFY f" in event for event in watch.until("CLOSE_WRITE,CLOSE mark"))  # type: ignore[attr-defined]
 
 
