@@ -17,7 +17,9 @@ async def cancel(tasks: Sequence[asyncio.Future[Any]]) -> list[Any]:
     """Cancel tasks, and wait for their end; returns what became of each: its result, or its exception."""
     for task in tasks:
         task.cancel()
-    return await asyncio.gather(*tasks, return_exceptions=True)
+    # Where some have ended before, `gather` takes fewer turns from Python 3.12 on.
+    await asyncio.gather(*(task for task in tasks if not task.done()), return_exceptions=True)
+    return [asyncio.CancelledError() if task.cancelled() else task.exception() or task.result() for task in tasks]
 
 
 async def first_of(*coroutines: Coroutine[Any, Any, Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from basefs.tasks import first_of, is_set_within, within
+from basefs.tasks import cancel, first_of, is_set_within, within
 from tests.support.asynchronous import run_uncollected
 
 
@@ -46,6 +46,24 @@ def test_it_says_whether_the_event_came_in_time() -> None:
         assert not await is_set_within(event, 0.01)
         asyncio.get_running_loop().call_soon(event.set)
         assert await is_set_within(event, None)
+
+    asyncio.run(main())
+
+
+def test_tasks_that_have_ended_are_cancelled_at_once_in_each_python() -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(each) for each in (asyncio.sleep(0, "x"), fail(), asyncio.sleep(60))]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        found = await cancel(tasks)
+        assert found[0] == "x" and isinstance(found[1], ValueError) and isinstance(found[2], asyncio.CancelledError)
+        passed: list[None] = []
+        asyncio.get_running_loop().call_soon(passed.append, None)
+        await cancel(tasks)
+        assert not passed, "a turn of the event loop"
 
     asyncio.run(main())
 

@@ -111,6 +111,15 @@ class Checks:
 
     def difference(self) -> str:
         """How the nodes differ, "" if they do not."""
+        if found := self.log_difference():
+            return found
+        for node in self._alike:
+            if differing := node.differing():
+                return f"{node.host} shows something else on its mount at {display(differing[0])}"
+        return ""
+
+    def log_difference(self) -> str:
+        """How their logs differ."""
         nodes = self._alike
         everything = frozenset[bytes]().union(*(node.entries for node in nodes))
         for node in nodes:
@@ -123,9 +132,6 @@ class Checks:
                 return f"{node.host} does not know which contents it needs"
         if len({node.replica.root_hash() for node in nodes}) > 1:
             return "root hashes differ"
-        for node in self._nodes:
-            if node in nodes and (differing := node.differing()):
-                return f"{node.host} shows something else on its mount at {display(differing[0])}"
         return ""
 
     def _must_come(self, block: BlockHash) -> bool:

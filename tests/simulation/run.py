@@ -7,6 +7,7 @@ import logging
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -186,8 +187,15 @@ class World:
         if not (await asyncio.wait([coming], timeout=SETTLED))[0]:
             raise Failed(f"a newcomer has not joined within {SETTLED:.0f} s")
         coming.result()
+        # Where a key is granted and revoked concurrently the revoke wins: what is granted follows all that was revoked.
+        known = await self._settle(self.checks.log_difference)
         self._tidy()
-        settled = await self._settle()
+        settled = known + await self._settle(self.checks.difference)
+        self.trace("world", f"equal after {settled:.2f} s")
+        # The views are compared by the nodes themselves.
+        await asyncio.sleep(20.0)
+        self.checks.now()
+        self._require(self._found)
         watch.cancel()
         self._require(self.checks.end(self.written) + (self.secrecy.end() if self.scene.is_closed else []))
         self._require(self.checks.lost(self.saves) + await self._again())
@@ -271,20 +279,15 @@ class World:
             if self.soon is not None:
                 self.soon.now()
 
-    async def _settle(self) -> float:
+    async def _settle(self, look: Callable[[], str]) -> float:
+        """Wait until there is no difference; returns the seconds that it took.  Raises `Failed`."""
         began = self.loop.time()
-        while difference := self.checks.difference():
+        while difference := look():
             if self.loop.time() - began > SETTLED:
                 raise Failed(f"after {SETTLED:.0f} s without a fault {difference}")
             self._require(self._found)
             await asyncio.sleep(0.25)
-        settled = self.loop.time() - began
-        self.trace("world", f"equal after {settled:.2f} s")
-        # The views are compared by the nodes themselves.
-        await asyncio.sleep(20.0)
-        self.checks.now()
-        self._require(self._found)
-        return settled
+        return self.loop.time() - began
 
     @property
     def _found(self) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from basefs.fs.filesystem import count_unpublished
 from basefs.fs.worktree.drafts import LARGE_BYTES
 from basefs.fs.worktree.machine import THIS_MACHINE
 from basefs.fs.worktree.owners import Owners
+from basefs.fs.worktree.publisher import MAX_STEPS
 from basefs.fs.worktree.scratch import ScratchNames
 from basefs.log.blocks import MAX_CONTENT_BYTES
 from basefs.log.entries import Action
@@ -290,6 +292,39 @@ class TestWhatIsRefused:
         assert self.owner.load("/d/e/f") == b"x"
         for local in (guest, self.owner):
             local.close()
+
+
+@pytest.mark.parametrize(
+    "names", [("/d", "/f"), ("/f", "/d"), ("/d", "/e"), ("/e", "/d", "/f"), ("/d/x", "/d/y", "/e/x")]
+)
+@pytest.mark.parametrize("count", [3, 2 * MAX_STEPS])
+def test_what_changes_places_is_published_at_once(scratch: Path, names: tuple[str, ...], count: int) -> None:
+    one = Local.bootstrap(scratch / "one", keys=(ROOT_KEY, BOB))
+    for top in "de":
+        one.mkdir(f"/{top}")
+        for number in range(count):
+            one.save(f"/{top}/{number}", b"%d in %s" % (number, top.encode()))
+    one.save("/d/x", b"x")
+    one.mkdir("/d/y")
+    one.save("/d/y/f", b"y")
+    one.mkdir("/e/x")
+    one.save("/e/x/f", b"z")
+    one.save("/f", b"f")
+    one.publish()
+    other = one.join(scratch / "other", BOB)
+    before = other.disk()
+    other.rename(names[-1], "/aside")
+    for old, new in reversed(list(pairwise(names))):
+        other.rename(old, new)
+    other.rename("/aside", names[0])
+    other.publish()
+    assert other.view() == other.disk() != before
+    assert other.fs.unpublished() == 0
+    exchange(one, other)
+    one.fs.settle()
+    assert one.disk() == other.disk()
+    for local in (one, other):
+        local.close()
 
 
 def test_a_file_that_never_rests_is_published_once_it_does(local: Local) -> None:
