@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -283,6 +284,29 @@ class TestOrders:
             assert mount.process.wait(DEADLINE) == 0
             wait_until(lambda: daemon.ends == [True], "the end")
             assert not os.path.ismount(mount.point)
+
+    @pytest.mark.parametrize(
+        "helper",
+        [
+            # It has just been started when a service manager signals all processes of the service.
+            'case $1 in -u) kill -TERM $$ ;; esac; exec {} "$@"',
+            # The mount server is signalled as soon as it has mounted.
+            '{} "$@" && case $1 in -o) kill -TERM $PPID ;; esac',
+        ],
+        ids=["unmounting", "mounting"],
+    )
+    def test_a_signal_at_a_bad_moment(
+        self, helper: str, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script = tmp_path / "fusermount3"
+        script.write_text(f"#!/bin/sh\n{helper.format(shutil.which('fusermount3'))}\n")
+        script.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        with mounted(scratch) as mount:
+            mount.process.send_signal(signal.SIGTERM)
+            assert mount.process.wait(DEADLINE) == 0
+            # Not the error of a dead mount.
+            assert os.listdir(mount.point) == []
 
 
 class TestLives:
