@@ -129,8 +129,8 @@ class Performer:
             done.wait(seconds)
 
     def forget_modes(self) -> None:
-        """Have the kernel ask for the modes of all files again, which show the rights of this node."""
-        self._forgotten.put((b"", threading.Event()))
+        """Have the kernel ask for the modes of all files again, which show the rights of this node; see `forget`."""
+        self.forget([b""], _FORGET_SECONDS)
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
@@ -219,6 +219,7 @@ class Performer:
             if not path:
                 for number in self._tree.nodes.numbers():
                     self._device.forget_node(number, pages=False)
+                done.set()
                 continue
             above, _, name = path.rpartition(b"/")
             with self._tree.turn:

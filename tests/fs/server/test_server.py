@@ -196,7 +196,7 @@ class TestOrders:
             (point / name).write_text("x")
         assert stat.S_IMODE((point / "theirs" / "f").stat().st_mode) == 0o644
         daemon.server.rights({b"/": errno.EACCES, b"/mine": 0, b"/theirs/in": 0, b"/damaged": errno.EROFS})
-        wait_until(lambda: stat.S_IMODE((point / "theirs" / "f").stat().st_mode) == 0o444, "the rights")
+        assert stat.S_IMODE((point / "theirs" / "f").stat().st_mode) == 0o444
         (point / "mine" / "f").write_text("y")
         (point / "theirs" / "in" / "f").write_text("y")
         for call in (
@@ -221,7 +221,7 @@ class TestOrders:
         wait_until(lambda: daemon.ends == [False], "the end")
         assert errno_from(lambda: (point / "theirs" / "f").write_text("y")) == errno.EACCES
         mount.daemon().server.rights({b"/": 0})
-        wait_until(lambda: errno_from(lambda: (point / "theirs" / "f").write_text("y")) is None, "the rights")
+        (point / "theirs" / "f").write_text("y")
 
     def test_room(self, mount: Mounted, daemon: Daemon) -> None:
         (mount.point / "f").write_text("12345")
