@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 #: Seconds for which a thread may keep the interpreter lock while another one wants it.  At the default of 5 ms a FUSE
 #: operation took 5 to 20 ms while the event loop was busy, with this 0.3 to 1 ms.
 SWITCH_INTERVAL = 0.0002
+#: Seconds by which a signal may be handled late.
+SIGNAL_SECONDS = 1.0
 
 
 def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manager: ServiceManager) -> None:
@@ -93,7 +95,9 @@ def run(home: Home, options: DaemonOptions, on_ready: Callable[[], None], manage
         filesystem.start()
         on_ready()
         manager.ready()
-        stop.wait()
+        # A signal that arrives just before the wait is handled when the wait ends.
+        while not stop.wait(SIGNAL_SECONDS):
+            pass
 
 
 def _catch_signals(stop: threading.Event, mounting: Mounting | None) -> None:

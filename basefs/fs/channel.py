@@ -177,8 +177,13 @@ class MountServer:
         return results or [JobResult(False, None, "the mount server does not answer")] * len(jobs)
 
     def rights(self, rights: Mapping[bytes, int]) -> None:
-        """Say where this node may write: path -> 0, or the errno of a write; the nearest path above decides."""
+        """Say where this node may write, and wait until that holds; not for the handler's thread.
+
+        Path -> 0, or the errno of a write; the nearest path above decides.
+        """
         self._send("rights", rights)
+        # Orders are obeyed one after the other.
+        self.perform([], 0)
 
     def room(self, has: bool) -> None:
         """Say whether there is room for more on the disk."""

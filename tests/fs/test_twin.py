@@ -201,6 +201,8 @@ class ServedHost(Served):
         self.ask("die_after", 1)
         with contextlib.suppress(EOFError):
             self.ask("publish")
+        # If there was something to publish, it may still be ending; if not, it would die later.
+        self.kill_daemon()
 
 
 class RealHost:

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 _SWITCH_SECONDS = 0.0005
 #: Seconds in which the kernel ends a mount that nobody uses.
 _END_SECONDS = 1.0
+#: Signals that a thread waits for.  Handlers run in the main thread, and one that arrives just before that thread waits
+#: for the kernel would run after the next request, which may never come.
+_BLOCKED = frozenset({signal.SIGTERM})
 
 
 class Server:
@@ -79,7 +82,6 @@ class Server:
 
     def serve(self) -> None:
         """Serve until the mount has ended.  Raises `MountFailed`: the kernel is too old."""
-        signal.signal(signal.SIGTERM, lambda *_: self.stop())
         # Ctrl-C is for the daemon, and SIGHUP for nobody.
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -98,6 +100,11 @@ class Server:
         self._link.start()
         print("ready", flush=True)  # noqa: T201
         self._manager.ready()
+        threading.Thread(target=self._wait_for_signal, name="signals", daemon=True).start()
+
+    def _wait_for_signal(self) -> None:
+        signal.sigwait(_BLOCKED)
+        self._unmount()
 
     def writing(self) -> Iterable[int]:
         """Inodes that are being written to."""
@@ -149,6 +156,9 @@ def main() -> None:
     parser.add_argument("--hide", action="append", default=[], help="a name at the top that is not listed")
     parser.add_argument("--keep-owners", action="store_true")
     arguments = parser.parse_args()
+    # Until the mount is ready, so that none is left behind; and in fusermount3, since a service manager signals all
+    # processes of a service, those that have just been started as well.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s mount: %(message)s", level=logging.INFO)
     sys.setswitchinterval(_SWITCH_SECONDS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
