@@ -20,7 +20,9 @@ from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
+from basefs.view.gossipkey import sign_secret
 from basefs.view.grants import PlacedGrant, all_grants, placed_grants
+from basefs.view.invitations import is_invitation
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
 from basefs.view.states import State
@@ -205,7 +207,43 @@ class KeyHolder:
                 f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(path)}: no key that signs "
                 "here has authority over it; its granter can revoke it, or a key with higher authority, see -k"
             )
-        return self._plan(path, revokes, keep=not discard)
+        return self._with_secret(self._plan(path, revokes, keep=not discard), revokes[-1].hash, fingerprint)
+
+    def renew_gossip_key(self) -> Draft:
+        """Another secret of the gossip key, behind the revoke that came last.
+
+        Raises `NotPermitted` where no key of this node is valid at `/`.
+        """
+        placed = self._store.keys_behind(0)
+        last = next((one for one in reversed(placed) if one.entry.action is Action.REVOKE), placed[-1])
+        secret = self._secret(last.entry.hash)
+        if secret is None:
+            raise NotPermitted("no key that signs here is valid at /, so it makes no gossip key: see -k")
+        return Draft([secret])
+
+    def _with_secret(self, plan: GrantPlan, behind: EntryHash, revoked: Fingerprint) -> GrantPlan:
+        """The same with another secret of the gossip key, where somebody ends being a member who may have the last one.
+
+        Where the revoked key signs itself, others make one.
+        """
+        fallen = [(path, grant) for path, grant in plan.fallen if not is_invitation(grant.entry.name)]
+        after = (all_grants(self._store, self._tree) - {*fallen}) | {*plan.gained}
+        if {grant.fingerprint for _, grant in fallen} <= {grant.fingerprint for _, grant in after}:
+            return plan
+        secret = self._secret(behind, revoked)
+        return plan if secret is None else replace(plan, draft=Draft([*plan.draft.entries, secret]))
+
+    def _secret(self, behind: EntryHash, revoked: Fingerprint | None = None) -> Entry | None:
+        """Of the gossip key of a closed filesystem, by a key that is valid at `/` and is not revoked, if any."""
+        if not self._is_closed():
+            return None
+        keys = self._signer.valid(self._tree.root.authority)
+        key = next((key for key in keys if key.fingerprint != revoked), None)
+        return None if key is None else sign_secret(key, behind, self._signer.now())
+
+    def _is_closed(self) -> bool:
+        root = self._store.root()
+        return root is not None and not root.extensions.is_open
 
     def _placed(self, path: Path, fingerprint: Fingerprint) -> list[PlacedGrant]:
         """The grants and admits of a key at a path by which it may read."""
@@ -284,7 +322,10 @@ class KeyHolder:
         again = {(path, grant.fingerprint) for path, grant in plan.gained}
         fallen = tuple(one for one in plan.fallen if (one[0], one[1].fingerprint) not in again)
         gained = tuple(one for one in plan.gained if one[1].entry.extensions.recovery is None)
-        return replace(plan, draft=Draft([*entries[:-1], *acks, entries[-1]]), fallen=fallen, gained=gained)
+        signed = [*entries[:-1], *acks, entries[-1]]
+        if self._is_closed():
+            signed.append(sign_secret(key, entries[-1].hash, self._signer.now()))
+        return replace(plan, draft=Draft(signed), fallen=fallen, gained=gained)
 
     def _unwanted(
         self, entries: Sequence[Entry], known: Collection[EntryHash], gone: Collection[Fingerprint]

@@ -96,6 +96,22 @@ def test_a_revoke_does_not_wait_for_the_turn_of_new_members(replica: Replica) ->
     run(main())
 
 
+def test_a_revoked_key_is_no_member_before_its_sessions_have_ended(replica: Replica) -> None:
+    """So the gossip key that comes with a revoke is not sent to it meanwhile."""
+
+    async def main() -> None:
+        door: Any = Door(0.0)
+        membership = Membership(replica)
+        watching = asyncio.ensure_future(membership.watch(door, unchanged))
+        await until(lambda: door.let_in)
+        assert membership.lets_in(LEAVES.public) and not membership.lets_in(COMES.public)
+        replica.commit(lambda author: author.revoke(path("/"), b"leaves", LEAVES.fingerprint))
+        assert not membership.lets_in(LEAVES.public) and membership.lets_in(ROOT_KEY.public)
+        await cancel([watching])
+
+    run(main())
+
+
 def test_the_keys_of_the_root_come_first(replica: Replica) -> None:
     replica.commit(lambda author: author.make_directory(path("/d")))
     replica.commit(lambda author: author.grant(path("/d"), b"comes", COMES.public))
