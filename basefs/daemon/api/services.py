@@ -284,9 +284,11 @@ class NodeServices:
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
             busiest = await self._in_thread(self._busiest)
+            lost = await self._in_thread(self._log.awaited) if found.summary.incomplete else []
             # The last, since who is in step is so for a moment.
             members = None if self._network is None else list((await self._members(*self._network)).values())
-            lost = await self._in_thread(self._log.awaited) if _all_lack_the_same(found, members or ()) else []
+            if not _all_lack_the_same(found, members or ()):
+                lost = []
             node = RunningNode(self._started, self._replica.room.is_short(), members, busiest)
             found = dataclasses.replace(found, node=node, lost_contents=lost)
         else:
