@@ -1,7 +1,8 @@
 """The gossip key of a closed filesystem: Serf has that of the log, at any time (`basefs/view/gossipkey.py`).
 
 `expel` and `revoke` write another secret together with the revoke.  Where the key that revoked is not valid at `/`, its
-secret would not count: then a running node with such a key adds one.
+secret would not count, and where the maker of a secret was revoked since, it counts no longer: then a running node with
+a key that is valid there adds another one.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class GossipKeys:
         self._rng = rng or random.Random()
         self._members = membership.in_gossip
         self._key = replica.gossip_key()
-        #: Whether another secret is due.
-        self._is_due = self._key is None
+        #: Whether another secret may be due, by the log.
+        self._may_be_due = True
 
     async def watch_members(self, sync: SyncService) -> None:
         """Have `sync` let in the members, and Serf use the key that the log has then, for ever."""
@@ -70,11 +71,9 @@ class GossipKeys:
         key = await asyncio.to_thread(self._replica.gossip_key)
         members = self._membership.in_gossip
         left, self._members = self._members - members, members
-        if key == self._key:
-            self._is_due = self._is_due or bool(left)
-            return
-        self._key, self._is_due = key, key is None
-        if key is not None:
+        self._may_be_due = self._may_be_due or bool(left) or key != self._key
+        changed, self._key = key != self._key, key
+        if changed and key is not None:
             log.info("gossip has a new key")
             await self._gossip.encrypt(_as_serf(key))
 
@@ -91,16 +90,17 @@ class GossipKeys:
         )
 
     async def _renew_if_due(self) -> None:
-        if not self._is_due:
+        if not self._may_be_due:
             return
         await asyncio.sleep(self._rng.uniform(0.0, _LOOK_SECONDS))
-        if self._is_due:
-            try:
-                make = self._replica.commit
-                await asyncio.to_thread(make, lambda author: author.key_holder.renew_gossip_key())
-            except NotPermitted as error:
-                # A node with a key for `/` does it.
-                log.debug("%s", error)
+        self._may_be_due = False
+        try:
+            make = self._replica.commit
+            await asyncio.to_thread(make, lambda author: author.key_holder.renew_gossip_key(if_due=True))
+        except NotPermitted as error:
+            # A node with a key for `/` does it; this one may get such a key.
+            self._may_be_due = True
+            log.debug("%s", error)
 
     async def _seek_lost(self) -> None:
         """Their logs may have another gossip key, and then gossip never brings them together."""

@@ -36,6 +36,13 @@ class Membership:
             return key in (self.credentials.trusted or ())
         return key in self._replica.members()
 
+    def expelled(self) -> frozenset[bytes]:
+        """The keys that were granted and are no members any more; takes time.
+
+        Not all keys that are no members: the log may not have received yet that somebody was let in.
+        """
+        return self._replica.ever_granted() - self._replica.members()
+
     def _own(self, members: frozenset[bytes]) -> SigningKey:
         """The first key of this node that is a member; otherwise the first one, which may be granted later."""
         keys = self._replica.keys

@@ -271,13 +271,16 @@ async def keep_forgetting(gossip: Gossip, membership: Membership) -> None:
 
     async def forget() -> None:
         members = set(map(key_tag, membership.in_gossip))
-        for peer in gossip.expected:
-            if peer.status == "failed" and peer.machine not in members:
-                try:
-                    await gossip.forget(peer.name)
-                except (AgentError, OSError) as error:
-                    log.warning("cannot have the others forget %s: %s", peer.name, error)
-                else:
-                    log.info("machine forgotten, its key is no member's any more: %s", peer.name)
+        lost = [peer for peer in gossip.expected if peer.status == "failed" and peer.machine not in members]
+        expelled = set(map(key_tag, await asyncio.to_thread(membership.expelled))) if lost else set()
+        for peer in lost:
+            if peer.machine not in expelled:
+                continue
+            try:
+                await gossip.forget(peer.name)
+            except (AgentError, OSError) as error:
+                log.warning("cannot have the others forget %s: %s", peer.name, error)
+            else:
+                log.info("machine forgotten, its key is no member's any more: %s", peer.name)
 
     await repeat("forget expelled machines", forget, config.WATCH_SECONDS)

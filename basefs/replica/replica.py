@@ -44,7 +44,7 @@ from basefs.log.cache import ContentCache
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder, NotEncoded
-from basefs.log.entries import Entry, hash_of, signer_of
+from basefs.log.entries import Action, Entry, hash_of, signer_of
 from basefs.log.guard import Guard
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.intake import Delivery, Intake, Newcomer
@@ -742,6 +742,12 @@ class Replica:
             granted = MemberGrants.look(self._store, self._live.tree)
         # Without the lock: there may be any number of grants.
         return members(granted, self._clock())
+
+    def ever_granted(self) -> frozenset[bytes]:
+        """The raw public keys that any grant or admit has named, whether or not it counts."""
+        with self._lock:
+            entries = [placed.entry for placed in self._store.keys_behind(0)]
+        return frozenset(entry.content for entry in entries if entry.action is not Action.REVOKE)
 
     def gossip_key(self) -> bytes | None:
         """The gossip key, 32 bytes; `None` where the log has none."""

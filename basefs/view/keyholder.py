@@ -20,9 +20,8 @@ from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
-from basefs.view.gossipkey import sign_secret
+from basefs.view.gossipkey import gossip_key, lacking, needs_secret, sign_secret
 from basefs.view.grants import PlacedGrant, all_grants, placed_grants
-from basefs.view.invitations import is_invitation
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
 from basefs.view.states import State
@@ -207,39 +206,38 @@ class KeyHolder:
                 f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(path)}: no key that signs "
                 "here has authority over it; its granter can revoke it, or a key with higher authority, see -k"
             )
-        return self._with_secret(self._plan(path, revokes, keep=not discard), revokes[-1].hash, fingerprint)
+        return self._with_secrets(self._plan(path, revokes, keep=not discard), fingerprint)
 
-    def renew_gossip_key(self) -> Draft:
-        """Another secret of the gossip key, behind the revoke that came last.
+    def renew_gossip_key(self, *, if_due: bool = False) -> Draft:
+        """Another secret of the gossip key behind each revoke that lacks one, or else behind the grant that came last.
 
-        Raises `NotPermitted` where no key of this node is valid at `/`.
+        `if_due`: only where a revoke lacks one, or where there is none at all.  Raises `NotPermitted` where no key of
+        this node is valid at `/`.
         """
-        placed = self._store.keys_behind(0)
-        last = next((one for one in reversed(placed) if one.entry.action is Action.REVOKE), placed[-1])
-        secret = self._secret(last.entry.hash)
-        if secret is None:
+        key = self._secret_maker()
+        if key is None:
             raise NotPermitted("no key that signs here is valid at /, so it makes no gossip key: see -k")
-        return Draft([secret])
+        behind = lacking(self._store, self._tree)
+        if not behind and not (if_due and gossip_key(self._store, self._tree)):
+            behind = [self._store.keys_behind(0)[-1].entry.hash]
+        return Draft(self._secrets(key, behind))
 
-    def _with_secret(self, plan: GrantPlan, behind: EntryHash, revoked: Fingerprint) -> GrantPlan:
-        """The same with another secret of the gossip key, where somebody ends being a member who may have the last one.
-
-        Where the revoked key signs itself, others make one.
-        """
-        fallen = [(path, grant) for path, grant in plan.fallen if not is_invitation(grant.entry.name)]
-        after = (all_grants(self._store, self._tree) - {*fallen}) | {*plan.gained}
-        if {grant.fingerprint for _, grant in fallen} <= {grant.fingerprint for _, grant in after}:
+    def _with_secrets(self, plan: GrantPlan, revoked: Fingerprint) -> GrantPlan:
+        """The same with a secret behind each revoke.  Where a key revokes itself, others make it."""
+        key = self._secret_maker(revoked)
+        if key is None:
             return plan
-        secret = self._secret(behind, revoked)
-        return plan if secret is None else replace(plan, draft=Draft([*plan.draft.entries, secret]))
+        entries = plan.draft.entries
+        return replace(plan, draft=Draft([*entries, *self._secrets(key, _in_need(entries))]))
 
-    def _secret(self, behind: EntryHash, revoked: Fingerprint | None = None) -> Entry | None:
-        """Of the gossip key of a closed filesystem, by a key that is valid at `/` and is not revoked, if any."""
-        if not self._is_closed():
-            return None
-        keys = self._signer.valid(self._tree.root.authority)
-        key = next((key for key in keys if key.fingerprint != revoked), None)
-        return None if key is None else sign_secret(key, behind, self._signer.now())
+    def _secret_maker(self, revoked: Fingerprint | None = None) -> SigningKey | None:
+        """The key that makes secrets here, if any: in a closed filesystem, one that is valid at `/` and not revoked."""
+        keys = self._signer.valid(self._tree.root.authority) if self._is_closed() else []
+        return next((key for key in keys if key.fingerprint != revoked), None)
+
+    def _secrets(self, key: SigningKey, behind: Iterable[EntryHash]) -> list[Entry]:
+        made = self._signer.now()
+        return [sign_secret(key, entry, made) for entry in behind]
 
     def _is_closed(self) -> bool:
         root = self._store.root()
@@ -324,7 +322,7 @@ class KeyHolder:
         gained = tuple(one for one in plan.gained if one[1].entry.extensions.recovery is None)
         signed = [*entries[:-1], *acks, entries[-1]]
         if self._is_closed():
-            signed.append(sign_secret(key, entries[-1].hash, self._signer.now()))
+            signed += self._secrets(key, [*_in_need(signed), entries[-1].hash])
         return replace(plan, draft=Draft(signed), fallen=fallen, gained=gained)
 
     def _unwanted(
@@ -520,6 +518,11 @@ class KeyHolder:
 
 def _entries(acks: _Acks) -> list[Entry]:
     return [entry for _, entry in acks.values()]
+
+
+def _in_need(entries: Iterable[Entry]) -> list[EntryHash]:
+    """Those of these entries behind which a secret belongs."""
+    return [entry.hash for entry in entries if needs_secret(entry)]
 
 
 def _made(node: Node) -> list[EntryHash]:

@@ -147,6 +147,14 @@ def test_a_node_with_a_key_for_the_root_adds_a_secret_where_the_revoke_of_anothe
     assert maker.gossip.keys == other.gossip.keys == [serf_key(replica)]
 
 
+def test_a_secret_that_was_due_is_added_after_a_restart(replica: Replica, web: Replica) -> None:
+    replica.apply(revoke(web, "/web", b"guest", GUEST), [])
+    play([Daemon(replica)], lambda: asyncio.sleep(15.0))
+    assert len(secrets(replica)) == 2
+    play([Daemon(replica)], lambda: asyncio.sleep(15.0))
+    assert len(secrets(replica)) == 2, "once is enough"
+
+
 def test_a_log_without_a_secret_gets_one_from_a_node_with_a_key_for_the_root(tmp_path: Path) -> None:
     """As after an import of an archive."""
     replica = bootstrap(tmp_path, [(b"root", ROOT_KEY)], [])

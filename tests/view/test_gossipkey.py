@@ -57,6 +57,10 @@ def revoke(replica: Replica, where: str, name: bytes, key: SigningKey) -> Sequen
     return replica.commit(lambda author: author.revoke(path(where), name, key.fingerprint)).entries
 
 
+def grant(replica: Replica, where: str, name: bytes, key: SigningKey) -> Sequence[Entry]:
+    return replica.commit(lambda author: author.grant(path(where), name, key.public)).entries
+
+
 def secret(key: SigningKey, parent: EntryHash, content: bytes = bytes(32)) -> Entry:
     return key.sign(parent, 1, Action.GOSSIP_KEY, b"", content)
 
@@ -86,13 +90,32 @@ def test_a_revoke_of_a_member_brings_a_secret_behind_it_in_one_transaction(
     assert key_of(replica) != before
 
 
-def test_a_revoke_after_which_the_key_is_a_member_all_the_same_brings_none(replica: Replica) -> None:
+def test_each_revoke_has_a_secret_behind_it(replica: Replica) -> None:
+    """A node that has received one of two revokes of a key gives it what hangs behind the other one."""
     replica.commit(lambda author: author.admit(path("/"), b"bob", BOB.public))
-    before = key_of(replica)
-    revoke(replica, "/web", b"bob", BOB)
-    assert key_of(replica) == before
-    revoke(replica, "/", b"bob", BOB)
-    assert key_of(replica) != before
+    before = secrets(replica)
+    revokes = [revoke(replica, where, b"bob", BOB)[-2] for where in ("/web", "/")]
+    assert {entry.parent for entry in secrets(replica) if entry not in before} == {entry.hash for entry in revokes}
+
+
+def test_a_secret_is_due_behind_each_revoke_that_lacks_one_that_counts(replica: Replica, tmp_path: Path) -> None:
+    """Alice has revoked a reader of hers, and Bob two keys for `/web`; then Root revokes Alice."""
+    alice, bob = (copy_replica(replica, tmp_path / key.fingerprint.hex(), [key]) for key in (ALICE, BOB))
+    for name, key in ((b"one", STRANGER), (b"two", HEIR)):
+        replica.apply(grant(bob, "/web", name, key), [])
+    entries = [*revoke(bob, "/web", b"one", STRANGER), *revoke(bob, "/web", b"two", HEIR)]
+    assert all(entry.action is not Action.GOSSIP_KEY for entry in entries), "his would not count"
+    reader = SigningKey.generate()
+    entries += alice.commit(lambda author: author.admit(path("/"), b"reader", reader.public)).entries
+    entries += revoke(alice, "/", b"reader", reader)
+    replica.apply(entries, [])
+    revoke(replica, "/", b"alice", ALICE)
+    due = {entry.hash for entry in entries if entry.action is Action.REVOKE}
+    made = replica.commit(lambda author: author.key_holder.renew_gossip_key(if_due=True)).entries
+    assert {entry.parent for entry in made} == due and len(made) == 3
+    assert not replica.commit(lambda author: author.key_holder.renew_gossip_key(if_due=True)).entries
+    for one in (alice, bob):
+        one.close()
 
 
 def test_the_end_of_an_invitation_brings_none(replica: Replica) -> None:
