@@ -49,6 +49,9 @@ SYNC_SESSIONS = 16
 SYNC_PROBABILITY = 1.0
 #: Seconds between looks for lost peers and for files whose blocks stopped coming.
 WATCH_SECONDS = 0.5
+#: Seconds between looks at the keys that Serf has: what a member changes there holds for as long, and each time the
+#: agents start again.
+KEYRING_SECONDS = 15.0
 #: Seconds until what was committed survives a power cut (docs/log.md).
 DURABLE_SECONDS = 0.1
 

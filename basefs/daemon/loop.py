@@ -82,10 +82,7 @@ class EventLoopServices:
             workers = ThreadPoolExecutor(4, thread_name_prefix="control")
             stack.push_async_callback(asyncio.to_thread, workers.shutdown)
             cluster = None if network is None else (network.gossip, network.sync)
-            rekey = None if network is None else network.rekey
-            services = NodeServices(
-                self._replica, self._filesystem, feed, handlers, cluster, self._stop, workers, rekey
-            )
+            services = NodeServices(self._replica, self._filesystem, feed, handlers, cluster, self._stop, workers)
             control = ControlServer(self._home.socket_path(self._options.name), services.handle)
             await control.start()
             stack.push_async_callback(control.stop)

@@ -30,10 +30,18 @@ class Membership:
         """The members that take part in gossip: all but invitations, which only read the filesystem."""
         return (self.credentials.trusted or frozenset()) - self._found.invited
 
-    @property
-    def root_keys(self) -> frozenset[bytes]:
-        """The members whose keys are valid at `/`."""
-        return self._found.root_keys
+    def lets_in(self, key: bytes) -> bool:
+        """Whether a raw public key is a member's by the log of now, where the last look was at an earlier one."""
+        if self._seen == self._replica.digest():
+            return key in (self.credentials.trusted or ())
+        return key in self._replica.members()
+
+    def expelled(self) -> frozenset[bytes]:
+        """The keys that were granted and are no members any more; takes time.
+
+        Not all keys that are no members: the log may not have received yet that somebody was let in.
+        """
+        return self._replica.ever_granted() - self._replica.members()
 
     def _own(self, members: frozenset[bytes]) -> SigningKey:
         """The first key of this node that is a member; otherwise the first one, which may be granted later."""

@@ -7,15 +7,14 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from basefs.daemon import config
 from basefs.daemon.addresses import Whereabouts, advertised, free_pair, own_addresses, resolve_bind, try_gossip
-from basefs.daemon.api.messages import RenewedGossipKey
 from basefs.daemon.config import is_ip, parse_address
-from basefs.daemon.gossipkeys import GossipKeys, KeptKey
+from basefs.daemon.gossipkeys import GossipKeys, first_key
 from basefs.daemon.handover import HandOver, lack_of
 from basefs.daemon.lasting import repeat
 from basefs.daemon.membership import Membership
@@ -25,7 +24,7 @@ from basefs.gossip.account import NAME as SERF_USER
 from basefs.gossip.account import Account
 from basefs.gossip.config import AgentConfig
 from basefs.gossip.events import Address
-from basefs.gossip.members import PEERS_FILE, TAG_KEY, TAG_SYNC, Member, Peer, display_names, join_host_port
+from basefs.gossip.members import PEERS_FILE, TAG_KEY, TAG_SYNC, Peer, display_names, join_host_port
 from basefs.gossip.service import Gossip
 from basefs.log.keys import SigningKey, fingerprint_of
 from basefs.replica.bootstrap import CLUSTER_FILE
@@ -45,7 +44,7 @@ class Network:
         """`rundir`: an existing directory for the Serf agent, unless there is an account for it.
 
         Raises `UsageError` for a bad interface, for a closed filesystem without a key of this node or with another one
-        for gossip than its own, and `AgentError` where the account or the gossip key cannot be used.
+        for gossip than its own, and `AgentError` where the account cannot be used.
         """
         host, port = resolve_bind(options.bind, options.interface)
         settings = options.settings
@@ -62,9 +61,8 @@ class Network:
             except OSError as error:
                 raise AgentError(f"Serf cannot run as the user {SERF_USER}: {error}") from None
             snapshot, rundir = account.snapshot, account.directory
-        key = None if replica.is_open else KeptKey.load(replica.directory)
-        membership = None if key is None else Membership(replica)
-        if key is not None and options.encrypt_key is not None:
+        self._membership = membership = None if replica.is_open else Membership(replica)
+        if membership is not None and options.encrypt_key is not None:
             raise UsageError(f"gossip of {options.name} has a key of its own: leave --encrypt-key-file out")
         self.gossip = Gossip(
             AgentConfig(
@@ -72,7 +70,7 @@ class Network:
                 bind=join_host_port(host, port),
                 advertise=advertised(host, port, self._others),
                 profile=settings.profile,
-                encrypt_key=options.encrypt_key if key is None else key.signed.key.as_serf(),
+                encrypt_key=options.encrypt_key if membership is None else first_key(replica),
                 tags=_tags(self._sync_address.port, _shown_key(membership, options.keys)),
                 snapshot_path=snapshot,
                 join=tuple(_addresses_to_join(named, host, port)),
@@ -84,16 +82,16 @@ class Network:
             on_event=lambda event: self._propagation.on_event(event),
             on_members=lambda peers: self._propagation.on_members(peers),
             on_overflow=lambda: self._propagation.announce(),
-            met_at=lambda address: self.sync.met_at(address),
+            met_at=self._met_at,
             view_hash=lambda state: replica.view_hash(state)[1],
         )
         shared = SessionContext(room=replica.room)
         self._keys: GossipKeys | None = None
-        if key is not None and membership is not None:
+        if membership is not None:
             self._keys = GossipKeys(
-                key, replica, self.gossip, membership, lambda address: self._propagation.compare(address)
+                replica, self.gossip, membership, lambda address: self._propagation.compare(address)
             )
-            shared = replace(shared, credentials=membership.credentials, keys=self._keys.exchange)
+            shared = replace(shared, credentials=membership.credentials, is_member=membership.lets_in)
         self.sync = SyncService(
             replica,
             self._sync_address,
@@ -118,11 +116,6 @@ class Network:
             ),
         )
 
-    @property
-    def rekey(self) -> Callable[[], Awaitable[RenewedGossipKey]] | None:
-        """Makes a new gossip key; `None` in an open filesystem, which has none."""
-        return None if self._keys is None else self._keys.renew
-
     @contextlib.asynccontextmanager
     async def running(self, departure: contextlib.AsyncExitStack) -> AsyncIterator[None]:
         """Start everything, and stop it in the reverse order, but for Serf, which leaves with `departure`.
@@ -136,7 +129,6 @@ class Network:
                 raise AgentError(_why_not(error, *self._sync_address, self._gossip_address.port)) from None
             stack.push_async_callback(self.sync.stop)
             if self._keys is not None:
-                await self._keys.begin()
                 watch = asyncio.create_task(self._keys.watch_members(self.sync))
                 stack.push_async_callback(cancel, [watch])
             await self._wait_for_port()
@@ -151,9 +143,12 @@ class Network:
             lasting = [
                 repeat("look for contents that stopped", self._propagation.look_again, config.WATCH_SECONDS),
                 self._watch_address(),
+                repeat("look at Serf's keys", self.gossip.restore_keys, config.KEYRING_SECONDS),
             ]
             if self._keys is not None:
-                lasting += [self._keys.watch(), keep_forgetting(self.gossip, self.sync)]
+                lasting.append(self._keys.watch())
+            if self._membership is not None:
+                lasting.append(keep_forgetting(self.gossip, self._membership))
             stack.push_async_callback(cancel, [asyncio.create_task(each) for each in lasting])
             stack.push_async_callback(self._propagation.stop)
             stack.push_async_callback(self._hand_over, HandOver.take(self._replica.directory))
@@ -191,6 +186,11 @@ class Network:
 
     def _alive_peers(self) -> list[Address]:
         return [peer.sync_address for peer in self.gossip.peers if peer.status == "alive"]
+
+    def _met_at(self, peer: Peer) -> float | None:
+        """When a session has shown last that a machine is where gossip says that it is, `None` if none has."""
+        key = self.sync.key_at(peer.sync_address)
+        return None if key and key_tag(key) != peer.machine else self.sync.met_at(peer.sync_address)
 
     def _own_address(self) -> Address | None:
         """Where the others find this node's sync protocol, once Serf knows it."""
@@ -266,41 +266,16 @@ def key_tag(public: bytes) -> str:
     return fingerprint_of(public).hex()[:16]
 
 
-class Expelled:
-    """The machines whose keys were revoked, as gossip knows them; members exchange nothing with them any more.
-
-    A session proves which key is at an address.  Another machine may get that address, and fail before this node has
-    met it: gossip shows its key.  Serf knows no key of machines that it has not met since its start, and it starts anew
-    with each gossip key, so what it has shown is remembered by the name of the agent.
-    """
-
-    def __init__(self) -> None:
-        self._shown: dict[str, str] = {}
-
-    def lost(
-        self, members: Iterable[Member], peers: Sequence[Peer], expelled_at: Callable[[Address], bytes]
-    ) -> list[Peer]:
-        """Those of the peers that are lost for good.  Call it again and again.
-
-        `members`: as Serf lists them now; `expelled_at`: the revoked raw public key that was proved last at an address,
-        empty if none was.
-        """
-        shown = self._shown | {one.name: one.tags[TAG_KEY] for one in members if one.tags.get(TAG_KEY)}
-        self._shown = {peer.name: shown[peer.name] for peer in peers if peer.name in shown}
-        found = []
-        for peer in peers:
-            key = expelled_at(peer.sync_address) if peer.status == "failed" else b""
-            if key and self._shown.get(peer.name, key_tag(key)) == key_tag(key):
-                found.append(peer)
-        return found
-
-
-async def keep_forgetting(gossip: Gossip, sync: SyncService) -> None:
+async def keep_forgetting(gossip: Gossip, membership: Membership) -> None:
     """Forget the machines that were expelled, once Serf has lost them, for ever."""
-    expelled = Expelled()
 
     async def forget() -> None:
-        for peer in expelled.lost(gossip.members(), gossip.expected, sync.expelled_at):
+        members = set(map(key_tag, membership.in_gossip))
+        lost = [peer for peer in gossip.expected if peer.status == "failed" and peer.machine not in members]
+        expelled = set(map(key_tag, await asyncio.to_thread(membership.expelled))) if lost else set()
+        for peer in lost:
+            if peer.machine not in expelled:
+                continue
             try:
                 await gossip.forget(peer.name)
             except (AgentError, OSError) as error:

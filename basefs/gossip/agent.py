@@ -27,11 +27,16 @@ from pathlib import Path
 from basefs.errors import AgentError
 from basefs.gossip.binary import find_serf
 from basefs.gossip.client import Client
-from basefs.gossip.config import CONNECT_TIMEOUT, AgentConfig, write_config
+from basefs.gossip.config import CONNECT_TIMEOUT, AgentConfig, Keyring, write_config
 
 log = logging.getLogger(__name__)
 #: Where the agent's own output goes.
 serf_log = logging.getLogger("basefs.serf")
+
+
+#: Bytes of memory that the agent may have, beyond which it ends and is started again.  It takes 20 MiB, and some
+#: kilobytes for each member; a local user who connects to its RPC port could have it take all that the machine has.
+MOST_MEMORY = 256 * 1024 * 1024
 
 
 # Runs in the child between fork and Serf.  A `preexec_fn` would run Python in a copy of a process with other threads,
@@ -39,8 +44,9 @@ serf_log = logging.getLogger("basefs.serf")
 # Another user comes first, since that clears what prctl sets.  The parent may have died before prctl: then getppid is
 # no longer the number we were given.
 _GUARD = """
-import ctypes, os, signal, sys
+import ctypes, os, resource, signal, sys
 uid, gid = int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[4]),) * 2)
 if uid:
     os.setgroups([])
     os.setgid(gid)
@@ -49,7 +55,7 @@ ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-os.execv(sys.argv[4], sys.argv[4:])
+os.execv(sys.argv[5], sys.argv[5:])
 """
 
 _LEVELS = {
@@ -69,9 +75,18 @@ _LEVEL = re.compile(r"^[\d/]+ [\d:.]+ \[(\w+)\] +(.*)$")
 class Agent:
     """A running agent, or one that has ended.  Made by `start`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int, auth_key: str, config_path: Path) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        port: int,
+        auth_key: str,
+        config_path: Path,
+        keyring: Keyring | None,
+    ) -> None:
+        """`keyring`: what it encrypts with; `None`: nothing."""
         self._process = process
         self._config_path = config_path
+        self.keyring = keyring
         self.rpc_port = port
         self.auth_key = auth_key
         #: Set once we have asked the agent to end: its complaints are then expected, and logged as INFO at most.
@@ -95,9 +110,12 @@ class Agent:
             rundir.mkdir(mode=0o700, parents=True, exist_ok=True)
             if config.snapshot_path is not None:
                 config.snapshot_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = write_config(rundir, config.as_serf(port, auth_key), None if account is None else gid)
+            path = write_config(rundir, config.as_serf(port, auth_key, rundir), None if account is None else gid)
+            keyring = None if config.encrypt_key is None else Keyring(rundir, config.encrypt_key)
+            if keyring is not None:
+                keyring.write(account)
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), str(uid), str(gid)),
+                *(sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), str(uid), str(gid), str(MOST_MEMORY)),
                 *(binary, "agent", "-config-file", str(path)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
@@ -109,7 +127,7 @@ class Agent:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise AgentError(f"the disk that holds {rundir} is full: free some space") from error
             raise AgentError(f"the Serf agent cannot be started: {error}") from error
-        return cls(process, port, auth_key, path)
+        return cls(process, port, auth_key, path, keyring)
 
     @property
     def pid(self) -> int:

@@ -19,6 +19,9 @@ from basefs.gossip.outgoing import PROFILES
 #: event that never fits a UDP packet and therefore never arrives.
 USER_EVENT_SIZE_LIMIT = 1024
 
+#: The file beside the configuration in which Serf keeps its keys, and whether others have changed them.
+KEYRING_FILE = "serf.keyring"
+
 #: Seconds from the start of an agent until its RPC port answers.  It takes 0.05 s on an idle machine, and a busy one
 #: deserves patience.
 CONNECT_TIMEOUT = 15.0
@@ -69,8 +72,8 @@ class AgentConfig:
         """The name in Serf: two agents of one name at two addresses would not see each other."""
         return f"{self.node_name}@{self.advertise or self.bind}"
 
-    def as_serf(self, rpc_port: int, rpc_auth: str) -> dict[str, Any]:
-        """The agent's configuration file, as JSON values."""
+    def as_serf(self, rpc_port: int, rpc_auth: str, directory: Path) -> dict[str, Any]:
+        """The agent's configuration file, as JSON values; `directory`: where it will be."""
         values: dict[str, Any] = {
             "node_name": self.agent_name,
             "bind": self.bind,
@@ -101,7 +104,7 @@ class AgentConfig:
         if self.interface is not None:
             values["interface"] = self.interface
         if self.encrypt_key is not None:
-            values["encrypt_key"] = self.encrypt_key
+            values["keyring_file"] = str(directory / KEYRING_FILE)
         if self.statsd is not None:
             values["statsd_addr"] = self.statsd
         if self.snapshot_path is not None:
@@ -110,7 +113,7 @@ class AgentConfig:
 
 
 def write_config(directory: Path, values: Mapping[str, Any], group: int | None = None) -> Path:
-    """Write `serf.json` into the directory, readable by its owner only (it holds keys), or by a group as well.
+    """Write `serf.json` into the directory, readable by its owner only (it holds a key), or by a group as well.
 
     Raises OSError.
     """
@@ -120,3 +123,31 @@ def write_config(directory: Path, values: Mapping[str, Any], group: int | None =
         os.chown(path, -1, group)
         path.chmod(0o640)
     return path
+
+
+class Keyring:
+    """The keys of one run of an agent, in a file.
+
+    Serf installs, uses and removes keys on the word of any member, and then writes them there.
+    """
+
+    def __init__(self, directory: Path, key: str) -> None:
+        """The only key that there is to be."""
+        self._path = directory / KEYRING_FILE
+        self._data = json.dumps([key]).encode()
+
+    def write(self, account: Account | None) -> None:
+        """Write the file, which the agent owns.  Raises OSError."""
+        write_file(self._path, self._data, mode=0o600)
+        if account is not None:
+            os.chown(self._path, account.uid, account.gid)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the agent has other keys now."""
+        try:
+            with self._path.open("rb") as file:
+                return file.read(len(self._data) + 1) != self._data
+        except OSError:
+            # It is written anew for the next run.
+            return True

@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from basefs.durable import write_file
 from basefs.errors import RemoteProtocolError
 from basefs.gossip.events import Address
-from basefs.gossip.queries import SETTLED, Claim, PeerState, digest_of
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +42,11 @@ class Member:
     status: str
 
     @property
+    def machine(self) -> str:
+        """What it is, whatever its name and address: its key, by `TAG_KEY`.  Without a key, the name of its agent."""
+        return self.tags.get(TAG_KEY) or self.name
+
+    @property
     def gossip_address(self) -> str:
         """`ip:port`, an IPv6 address in brackets: the form in which Serf joins it."""
         return join_host_port(self.addr, self.port)
@@ -60,13 +64,17 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member that serves this filesystem.  `name`: of its agent; `host`: IP address; both ports are TCP."""
+    """A member that serves this filesystem.
+
+    `name`: of its agent; `host`: IP address; both ports are TCP; `machine`: as of `Member`.
+    """
 
     name: str
     host: str
     gossip_port: int
     sync_port: int
     status: str
+    machine: str = ""
 
     @property
     def sync_address(self) -> Address:
@@ -129,31 +137,16 @@ def display_names(members: Sequence[Member] | Sequence[Peer]) -> dict[str, str]:
     return {each.name: each.node_name if counts[each.node_name] == 1 else each.name for each in members}
 
 
-def namesakes(members: Sequence[Member]) -> dict[str, list[str]]:
-    """Node names that several of these members have, and their addresses, sorted.
-
-    Those that are leaving do not count: a node that returns at another address has its former one leave.
-    """
-    return _shared((member.node_name, member.gossip_address) for member in members if not member.leaves)
-
-
 def clones(members: Sequence[Member]) -> dict[str, list[str]]:
     """Keys that several of these members use, by the start of their fingerprints, and the addresses, sorted.
 
     Only those count that are alive: a machine that returns with another name and address was the lost one.
     """
-    return _shared(
-        (member.tags[TAG_KEY], member.gossip_address)
-        for member in members
-        if member.status == "alive" and member.tags.get(TAG_KEY)
-    )
-
-
-def _shared(owners: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for what, address in owners:
-        found.setdefault(what, []).append(address)
-    return {what: sorted(addresses) for what, addresses in found.items() if len(addresses) > 1}
+    for member in members:
+        if member.status == "alive" and member.tags.get(TAG_KEY):
+            found.setdefault(member.machine, []).append(member.gossip_address)
+    return {key: sorted(addresses) for key, addresses in found.items() if len(addresses) > 1}
 
 
 class PeerFilter:
@@ -180,7 +173,7 @@ class PeerFilter:
             elif not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
                 self._ignore(member.name, "no sync port")
             else:
-                out.append(Peer(member.name, member.addr, member.port, int(port), member.status))
+                out.append(Peer(member.name, member.addr, member.port, int(port), member.status, member.machine))
         return sorted(out, key=lambda peer: peer.name)
 
     def _ignore(self, name: str, reason: str) -> None:
@@ -197,28 +190,35 @@ class PeerFilter:
 #: The name of the file, beside the log.
 PEERS_FILE = "peers.json"
 #: Peers kept.  More would make the file grow with every node that there ever was; fewer would forget real peers of a
-#: large network.  They are dropped in the order of `_WORTH`, and of each kind the one that changed longest ago.
+#: large network.  Those that have left are dropped first, and then the one that changed longest ago.
 MAX_PEERS = 1024
-_WORTH = [PeerState.LEFT, PeerState.GONE, PeerState.MEMBER, PeerState.FORMER, PeerState.OWN]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPeer:
-    """A peer that was seen once: where it gossiped then, `ip:port`, its agent's name and its sync port, if a member.
+    """A machine that was met once, and where it was last.
 
-    `since`: UNIX seconds at which `state` began, or for a member, at which it was seen last: of two nodes the one
-    with the newer time is right.
+    Attributes:
+        address: where it gossiped, `ip:port`.
+        machine: see `Member.machine`; '' of one that was only named.
+        name: of its agent.
+        sync_port: 0 if unknown.
+        left: whether it stopped in good order, and nobody misses it.
+        own: whether it is this machine.
+        seen: when it was alive last, UNIX seconds.
     """
 
     address: str
+    machine: str = ""
     name: str = ""
     sync_port: int = 0
-    state: PeerState = PeerState.MEMBER
-    since: float = 0.0
+    left: bool = False
+    seen: float = 0.0
+    own: bool = False
 
 
 class PeerBook:
-    """The peers that this node has ever met, ordered and bounded, with a file behind them.
+    """The machines that this node has ever met, ordered and bounded, with a file behind them.
 
     Serf forgets a failed member after 24 hours.  Two halves of a network that were apart for longer would then never
     meet again, and nobody would miss the other half.  So the file keeps them until they are forgotten by request: a
@@ -232,26 +232,23 @@ class PeerBook:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        #: By name, or by address where that is unknown.
-        self._peers = {peer.name or peer.address: peer for peer in _load(path)}
+        #: By machine, or by address where that is unknown.
+        self._peers = {peer.machine or peer.address: peer for peer in _load(path)}
         self._saved = frozenset(self._peers.values())
         self._saving = threading.Lock()  # one save at a time, also if the task that waits for one is cancelled
 
-    def state(self, name: str) -> PeerState | None:
-        """What is known of the peer of this name, `None` if nothing."""
-        peer = self._peers.get(name)
-        return None if peer is None else peer.state
+    def get(self, machine: str) -> KnownPeer | None:
+        """What is known of a machine, `None` if it was never met, or is forgotten."""
+        return self._peers.get(machine)
 
-    def since(self, name: str) -> float:
-        """When the peer of this name was seen last, or when its state began (UNIX seconds); 0 if nothing is known."""
-        peer = self._peers.get(name)
-        return 0.0 if peer is None else peer.since
+    def machines_at(self, address: str) -> list[str]:
+        """The machines that were at an address last."""
+        return [peer.machine for peer in self._peers.values() if peer.address == address]
 
     @property
     def addresses(self) -> list[str]:
         """All addresses to try, the one that changed last first."""
-        tried = (PeerState.MEMBER, PeerState.LEFT)
-        return list(dict.fromkeys(peer.address for peer in reversed(self._peers.values()) if peer.state in tried))
+        return list(dict.fromkeys(peer.address for peer in reversed(self._peers.values()) if not peer.own))
 
     @property
     def sync_addresses(self) -> list[tuple[str, int]]:
@@ -260,73 +257,52 @@ class PeerBook:
 
     @property
     def missed(self) -> list[KnownPeer]:
-        """The peers that have not left, the one seen last first; those of unknown name included."""
-        return [peer for peer in reversed(self._peers.values()) if peer.state is PeerState.MEMBER]
-
-    @property
-    def former(self) -> set[str]:
-        """What this node's agents were called before this one, as far as they may still count as members."""
-        return {peer.name for peer in self._peers.values() if peer.state is PeerState.FORMER}
+        """The machines that have not left, the one seen last first; those that were only named included."""
+        return [peer for peer in reversed(self._peers.values()) if not (peer.left or peer.own)]
 
     def add(self, addresses: Iterable[str]) -> None:
-        """Note addresses at which peers of unknown names answer."""
+        """Note addresses at which unknown machines answer."""
         for address in addresses:
             self._put(KnownPeer(address))
 
-    def see(self, peers: Iterable[Peer], now: float) -> None:
-        """Note that these peers are alive, or were a moment ago.  `now`: UNIX seconds, here and below."""
-        for peer in peers:
-            if self.state(peer.name) is PeerState.FORMER:
-                continue
-            address = peer.gossip_address
-            self._peers.pop(address, None)
-            # A peer that is seen is back, whatever the clock was when it went.
-            since = max(now, self._peers[peer.name].since) if peer.name in self._peers else now
-            self._put(KnownPeer(address, peer.name, peer.sync_port, PeerState.MEMBER, since))
+    def see(self, peer: Peer, now: float, met_at: float) -> None:
+        """Note that a machine is alive, or was a moment ago.
 
-    def note_own(self, name: str, address: str, now: float) -> None:
-        """Note what this node's agent is called now, and where it is."""
-        for peer in list(self._peers.values()):
-            if peer.state is PeerState.OWN and peer.name != name:
-                self._put(replace(peer, state=PeerState.FORMER, since=now))
-        if self.state(name) is not PeerState.OWN:
-            self._put(KnownPeer(address, name, state=PeerState.OWN, since=now))
+        Whoever was at its address makes room, unless it was seen there since a session has shown who is there.
 
-    def settle(self, name: str, state: PeerState, now: float, address: str = "") -> None:
-        """Note another state of a peer, unless it is gone.  `address`: where it was, if nothing is known of it."""
-        peer = self._peers.get(name)
-        if peer is None and address:
-            peer = KnownPeer(address, name)
-        if peer is not None and peer.state not in (state, PeerState.GONE, PeerState.OWN):
-            self._put(replace(peer, state=state, since=now))
+        Args:
+            now: UNIX seconds, as is
+            met_at: when that was.
+        """
+        address = peer.gossip_address
+        for one in [one for one in self._peers.values() if one.address == address and one.machine != peer.machine]:
+            if one.seen <= met_at:
+                del self._peers[one.machine or one.address]
+        self._put(KnownPeer(address, peer.machine, peer.name, peer.sync_port, seen=now))
 
-    def news_for(self, claims: Iterable[Claim]) -> list[Claim]:
-        """What this node knows better than the node that sent `claims`: peers of it that have left or are gone."""
-        found = []
-        for claim, peer in self._matching(claims):
-            state = PeerState.GONE if peer.state is PeerState.FORMER else peer.state
-            if state in SETTLED and claim.state is PeerState.MEMBER and peer.since > claim.since:
-                found.append(Claim(claim.digest, state, peer.since))
-        return found
+    def note_own(self, machine: str, name: str, address: str) -> str:
+        """Note the agent of this machine; returns the name of the one before, '' if it had none or the same."""
+        former = self._peers.get(machine)
+        if former is None or (former.name, former.address, former.own) != (name, address, True):
+            self._put(KnownPeer(address, machine, name, own=True))
+        return former.name if former is not None and former.own and former.name != name else ""
 
-    def learn(self, claims: Iterable[Claim], alive: Container[str], now: float) -> None:
-        """Take over what another node knows better, but of none of the names `alive`, and nothing of the future."""
-        for claim, peer in self._matching(claims):
-            # A clock may be a day ahead.  What is said of a later time would hold until then, whatever happens.
-            is_newer = peer.since < claim.since <= now + 24 * 3600.0
-            if claim.state in SETTLED and is_newer and peer.name not in alive:
-                self.settle(peer.name, claim.state, claim.since)
+    def leave(self, machine: str) -> None:
+        """Note that a machine has stopped in good order."""
+        peer = self._peers.get(machine)
+        if peer is not None and not peer.left:
+            self._put(replace(peer, left=True))
 
-    def _matching(self, claims: Iterable[Claim]) -> list[tuple[Claim, KnownPeer]]:
-        known = {digest_of(peer.name): peer for peer in self._peers.values() if peer.name}
-        return [(claim, known[claim.digest]) for claim in claims if claim.digest in known]
+    def forget(self, machine: str) -> None:
+        """Forget a machine."""
+        self._peers.pop(machine, None)
 
     def _put(self, peer: KnownPeer) -> None:
-        key = peer.name or peer.address
+        key = peer.machine or peer.address
         self._peers.pop(key, None)
         self._peers[key] = peer
         if len(self._peers) > MAX_PEERS:
-            del self._peers[min(self._peers, key=lambda each: _WORTH.index(self._peers[each].state))]
+            del self._peers[next((key for key, one in self._peers.items() if one.left), next(iter(self._peers)))]
 
     @property
     def changed(self) -> bool:
@@ -338,8 +314,7 @@ class PeerBook:
         with self._saving:
             peers = list(self._peers.values())
             if self._saved != frozenset(peers):
-                rows = [{**asdict(peer), "state": peer.state.value} for peer in peers]
-                write_file(self._path, json.dumps(rows, indent=0).encode() + b"\n", mode=0o600)
+                write_file(self._path, json.dumps(list(map(asdict, peers)), indent=0).encode() + b"\n", mode=0o600)
                 self._saved = frozenset(peers)
 
 
@@ -348,9 +323,9 @@ def _load(path: Path) -> list[KnownPeer]:
         with path.open("rb") as file:
             # A longer one is not ours: 1024 peers are some 160 KiB.
             data = json.loads(file.read(1024 * 1024))
-        peers = [KnownPeer(**{**record, "state": PeerState(record["state"])}) for record in data]
+        peers = [KnownPeer(**record) for record in data]
         for peer in peers:
-            kinds = (str, str, int, PeerState, float)
+            kinds = (str, str, str, int, bool, float, bool)
             if not all(map(isinstance, astuple(peer), kinds)):
                 raise TypeError("a field is of another type")
             split_host_port(peer.address)

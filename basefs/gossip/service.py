@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +28,18 @@ from basefs.gossip.joiner import Joiner
 from basefs.gossip.members import (
     PEERS_FILE,
     TAG_FS,
+    TAG_KEY,
     TAG_SYNC,
-    KnownPeer,
     Member,
     Peer,
     PeerBook,
     PeerFilter,
     clones,
     display_names,
-    namesakes,
     split_host_port,
 )
 from basefs.gossip.outgoing import Outbox, Pacer
-from basefs.gossip.queries import (
-    Claim,
-    ClockReading,
-    PeerState,
-    decode_claims,
-    decode_reading,
-    digest_of,
-    encode_claims,
-    encode_time,
-    queries,
-)
+from basefs.gossip.queries import ClockReading, decode_reading, encode_time
 from basefs.gossip.rpc import Body
 from basefs.gossip.statsd import SerfTraffic, listen
 from basefs.gossip.supervisor import Supervisor
@@ -60,11 +49,16 @@ log = logging.getLogger(__name__)
 
 #: Seconds after the last event for which Serf's queue is watched.
 POLL_LINGER = 10.0
-#: Seconds between looks at the members while they are not settled (`_watch_members`), and at least between two times
-#: that the others are told of a former agent.
+#: Seconds between looks at the members while they are not settled (`_watch_members`).
 MEMBERS_INTERVAL = 1.0
 #: Seconds for which members are looked at after they have changed: longer than Serf's agent holds its events back.
 MEMBERS_SETTLE = 4.0
+#: How often a node has its former agent leave: one that has just joined may be behind the logical clock of the others,
+#: so what it says may count as old.
+LEAVES_TOLD = 5
+#: Seconds for which two machines have used one key before that is logged: a machine that has crashed and is back at
+#: another address counts as alive at both until Serf has noticed that.
+CLONE_SECONDS = 60.0
 #: Commands that would pull the connection or the agent from under the supervisor, or that answer with a stream.
 _REFUSED = frozenset({"handshake", "auth", "leave", "stop", "stream", "monitor"})
 
@@ -99,11 +93,11 @@ class Gossip:
         on_event: Callable[[GossipEvent], None],
         on_members: Callable[[list[Peer]], None],
         on_overflow: Callable[[], None] | None = None,
-        met_at: Callable[[tuple[str, int]], float | None] = lambda address: time.time(),
+        met_at: Callable[[Peer], float | None] = lambda peer: time.time(),
         view_hash: Callable[[bytes], bytes] = lambda state: b"",
     ) -> None:
-        """`met_at`: when a node of this filesystem has answered last at a sync address (UNIX seconds), `None` if none
-        has: no others are remembered, since a member may name any address as its own.  Call `met` after each answer.
+        """`met_at`: when a session has shown last that a machine is where it says (UNIX seconds), `None` if none has:
+        no others are remembered, since a member may name any address as its own.  Call `met` after each answer.
 
         `view_hash`: the answer to `view_hashes` of others, found in a thread of its own.
         """
@@ -118,8 +112,6 @@ class Gossip:
         self.view_query = "v" + fsid.hex()[:8]
         self._view_hash = view_hash
         self._view_questions: asyncio.Queue[Body] = asyncio.Queue(8)
-        #: The name of the query about peers that are missed.
-        self.peers_query = "p" + fsid.hex()[:8]
         #: Events in Serf's own queue, as last seen.
         self.serf_queue_depth = 0
         #: What the agent says of its traffic.
@@ -136,8 +128,6 @@ class Gossip:
         self._outbox = Outbox()
         self._queued = asyncio.Event()
         self._members_changed = asyncio.Event()
-        #: Set after each look at the members.
-        self._looked = asyncio.Event()
         self._members: list[Member] = []
         self._peers: list[Peer] | None = None
         self._supervisor = Supervisor(self.config, rundir, self._serve, self._clock)
@@ -145,10 +135,10 @@ class Gossip:
             lambda: self.candidates, self._alive_addresses, self._supervisor.dial, self._members_changed.set
         )
         self._last_sent = self._clock() - POLL_LINGER
-        #: What several members share, a name or a key -> since when, and whether that was logged.
-        self._shared: dict[str, tuple[float, bool]] = {}
-        #: Former agents of this node -> how often the others were told that it leaves, and when last.
-        self._told: dict[str, tuple[int, float]] = {}
+        #: The keys that several members use -> since when, and whether that was logged.
+        self._clones: dict[str, tuple[float, bool]] = {}
+        #: Names of former agents of this machine -> how often they were made to leave.
+        self._former: dict[str, int] = {}
 
     @property
     def queue_depth(self) -> int:
@@ -188,25 +178,24 @@ class Gossip:
     def members(self) -> list[Member]:
         """All members of the Serf cluster as last seen, this node and strangers included, without forgotten ones.
 
-        Peers that Serf has lost sight of count as failed.  A node that has returned at another address is one member.
+        Machines that Serf has lost sight of count as failed.  One that has returned with another name or address is one
+        member.
         """
-        names = {member.name for member in self._members}
-        found = [member for member in self._members if self._counts(member)]
+        found = [member for member in self._members if member.status == "alive"]
+        present = {member.machine for member in found}
+        for member in self._members:
+            known = self._book.get(member.machine)
+            if member.machine not in present and known is not None and known.name == member.name:
+                found.append(member)
+                present.add(member.machine)
         for peer in self._book.missed:
-            if peer.name and peer.name not in names:
+            if peer.name and peer.machine not in present:
                 host, port = split_host_port(peer.address)
                 tags = {TAG_FS: self.config.tags[TAG_FS], TAG_SYNC: str(peer.sync_port)}
+                if peer.machine != peer.name:
+                    tags[TAG_KEY] = peer.machine
                 found.append(Member(peer.name, host, port, tags, "failed"))
         return found
-
-    def _counts(self, member: Member) -> bool:
-        """Whether a member that Serf lists is one: not if its node has returned under another name, for example."""
-        state = self._book.state(member.name)
-        if member.status == "alive":
-            return True
-        if member.leaves:
-            return state in (PeerState.MEMBER, PeerState.LEFT, PeerState.OWN)
-        return state in (PeerState.MEMBER, None)
 
     @property
     def expected(self) -> list[Peer]:
@@ -228,12 +217,8 @@ class Gossip:
 
     def met(self, address: tuple[str, int]) -> None:
         """A session has shown who is at a sync address."""
-        peers, known = self._peers or (), self._book.state
-        off = [peer for peer in peers if peer.status != "alive" and known(peer.name) is not PeerState.GONE]
-        absent = {*(one.address for one in self._missed()), *(peer.gossip_address for peer in off)}
-        for peer in peers:
-            is_new = known(peer.name) is None or peer.gossip_address in absent
-            if peer.sync_address == address and peer.status == "alive" and is_new:
+        for peer in self._peers or ():
+            if peer.sync_address == address and peer.status == "alive" and not self._knows(peer):
                 self._members_changed.set()
 
     @property
@@ -242,19 +227,16 @@ class Gossip:
         return self._book.sync_addresses
 
     async def forget(self, name: str) -> None:
-        """Forget a member that will not come back, here and on the nodes that this one reaches.
+        """Forget a member that will not come back, here, and on other nodes that list it still.
 
-        `name`: of its agent.  The others ask when they are back.  Raises AgentError, OSError; it is forgotten here all
-        the same.
+        `name`: of its agent.  Raises AgentError, OSError; it is forgotten here all the same.
         """
-        known = {member.name: member.gossip_address for member in self._members}
-        self._book.settle(name, PeerState.GONE, time.time(), known.get(name, ""))
+        known = {member.name: member.machine for member in self.members()}
+        self._book.forget(known.get(name, name))
         await asyncio.to_thread(self._book.save)
         self._members_changed.set()
-        if name in known:
+        if any(member.name == name for member in self._members):
             await self.call("force-leave", {"Node": name})
-        async with await self._supervisor.dial() as client:
-            await client.query(self.peers_query, encode_claims([Claim(digest_of(name), PeerState.GONE, time.time())]))
 
     async def start(self, timeout: float = 15.0) -> None:
         """Start the agent and wait until events flow.  Raises AgentError, with the agent's own reason, after `timeout`.
@@ -290,6 +272,10 @@ class Gossip:
         """Encrypt with another key from now on, base64 of 16, 24 or 32 bytes; this replaces the agent."""
         self.config = dataclasses.replace(self.config, encrypt_key=key)
         await self._supervisor.replace(self.config)
+
+    async def restore_keys(self) -> None:
+        """Call now and then: any member can have Serf use other keys on all nodes."""
+        await self._supervisor.restore_keys()
 
     def send(self, event_payloads: Sequence[bytes]) -> None:
         """Queue encoded events; they leave at the rate that Serf can carry.
@@ -357,8 +343,7 @@ class Gossip:
 
     async def _serve(self, client: Client) -> str:
         """Serve one connection until it breaks; returns or raises why."""
-        queries = (self.clock_query, self.peers_query, self.view_query)
-        types = ["user:" + self.event_name, *("query:" + name for name in queries)]
+        types = ["user:" + self.event_name, "query:" + self.clock_query, "query:" + self.view_query]
         types += ["member-" + what for what in ("join", "leave", "failed", "update", "reap")]
         stream = await client.subscribe(",".join(types))
         self._members_changed.set()
@@ -371,7 +356,6 @@ class Gossip:
                     self._send_queued(client),
                     self._watch_depth(client),
                     self._answer_views(client),
-                    self._ask_for_missed(),
                     self._joiner.run(),
                 )
             )
@@ -393,22 +377,11 @@ class Gossip:
         return "the Serf agent ended the event stream"
 
     async def _answer(self, client: Client, record: Body) -> None:
-        payload = encode_time(time.time())
         if record.get("Name") == self.view_query:
             with contextlib.suppress(asyncio.QueueFull):
                 self._view_questions.put_nowait(record)
             return
-        if record.get("Name") == self.peers_query:
-            try:
-                claims = decode_claims(record.get("Payload") or b"")
-            except RemoteProtocolError as error:
-                self.counters.malformed += 1
-                log.debug("dropped a malformed query: %s", error)
-                return
-            payload = encode_claims(self._book.news_for(claims))
-            self._learn(claims)
-        if payload:
-            await self._respond(client, record, payload)
+        await self._respond(client, record, encode_time(time.time()))
 
     async def _answer_views(self, client: Client) -> str:
         """Answer one question after the other: a tree takes seconds to hash."""
@@ -422,54 +395,6 @@ class Gossip:
         # Who asked may have given up by now; then the agent refuses the answer.
         with contextlib.suppress(AgentError):
             await client.respond(record["ID"], payload)
-
-    def _learn(self, claims: list[Claim]) -> None:
-        self._book.learn(claims, {member.name for member in self._members if member.status == "alive"}, time.time())
-        if self._book.changed:
-            self._members_changed.set()
-
-    async def _ask_for_missed(self) -> None:
-        """Ask each node that is met what has become of the peers that are missed and that Serf does not list.
-
-        Once and once more, since the query and its answers are UDP; a node that was asked has nothing new later.
-        """
-        asked: set[tuple[str, str]] = set()
-        while True:
-            await self._looked.wait()
-            self._looked.clear()
-            # Several may join at once; and once more after the answer.
-            for delay in (1.0, 10.0):
-                if self._questions() <= asked:
-                    break
-                await asyncio.sleep(delay)
-                missed, questions = self._missed(), self._questions()
-                try:
-                    await self._compare([Claim(digest_of(one.name), PeerState.MEMBER, one.since) for one in missed])
-                except AgentError as error:
-                    log.info("cannot ask for missed peers: %s", error)
-                    break
-            else:
-                names = {one.name for one in missed}
-                asked = {pair for pair in asked | questions if pair[0] in names}
-
-    def _missed(self) -> list[KnownPeer]:
-        listed = {member.name for member in self._members}
-        return [peer for peer in self._book.missed if peer.name and peer.name not in listed]
-
-    def _questions(self) -> set[tuple[str, str]]:
-        """The peers that are missed, each with each that may know better; names of agents."""
-        met = [peer.name for peer in self._peers or () if peer.status == "alive"]
-        return {(one.name, other) for one in self._missed() for other in met}
-
-    async def _compare(self, claims: Sequence[Claim]) -> None:
-        """Send claims to all nodes, and learn from the answers.  Raises AgentError."""
-        async with await self._supervisor.dial() as client:
-            for payload in queries(claims):
-                # The query takes some gossip intervals (0.5 s in the wan profile) to reach all.
-                async for record in await client.query(self.peers_query, payload, timeout=5.0):
-                    if record.get("Type") == "response":
-                        with contextlib.suppress(RemoteProtocolError):
-                            self._learn(decode_claims(record.get("Payload") or b""))
 
     def _receive(self, payload: bytes) -> None:
         try:
@@ -490,114 +415,95 @@ class Gossip:
         """
         settled_at = 0.0
         while True:
-            is_settled = self._clock() >= settled_at and not self._shared and not self._told
+            is_settled = self._clock() >= settled_at and not self._clones and not self._former
             await is_set_within(self._members_changed, None if is_settled else MEMBERS_INTERVAL)
             self._members_changed.clear()
             before, self._members = self._members, await client.members()
             if self._members != before:
                 settled_at = self._clock() + MEMBERS_SETTLE
-            self._book.note_own(self.config.agent_name, self.config.advertise or self.config.bind, time.time())
-            if await self._leave_former():
-                self._members = await client.members()
+            await self._leave_former()
             alive = [member for member in self._members if member.status == "alive"]
             self._pacer.observe_nodes(len(alive), self._clock())
             peers = self._filter.peers(self._members, self.config.agent_name)
             self.counters.foreign = self._filter.foreign
             self._keep_book(peers)
-            self._report_shared()
+            self._report_clones()
             if peers != self._peers:
                 self._peers = peers
                 _guarded(self._on_members, list(peers))
-            self._looked.set()
             if self._book.changed:
                 try:
                     await asyncio.to_thread(self._book.save)
                 except OSError as error:
                     log.warning("cannot save the addresses of peers: %s", error)
 
-    async def _leave_former(self) -> bool:
-        """Make the former agents of this node, of another name or address, leave; returns whether there were any.
+    async def _leave_former(self) -> None:
+        """Have the agent leave that this machine had under another name or address before it crashed.
 
-        After a crash the others would count them for ever.  Serf tells an agent that joins nothing of members that are
-        suspected or lost, so the others are told in any case; and several times, a while apart: an agent that has just
-        joined may be behind their logical clock, and what it says then counts as old.  An agent that runs, because its
-        home was copied, refutes it; then it is a member, and not made to leave again: a refutation may get lost.
+        Otherwise the others count it until they have noticed that, half a minute later.  The agent of a copied home
+        runs, and refutes it: then there are two machines.
         """
-        if all(member.name == self.config.agent_name or member.status != "alive" for member in self._members):
-            return False
-        has_told = False
+        key, own = self.config.tags.get(TAG_KEY), self.config.agent_name
+        if not key:
+            return
+        former = self._book.note_own(key, own, self.config.advertise or self.config.bind)
+        if former:
+            self._former[former] = 0
         alive = {member.name for member in self._members if member.status == "alive"}
-        for name in sorted(self._book.former):
-            times, last = self._told.get(name, (0, 0.0))
-            if times and name in alive:
-                del self._told[name]
-                self._book.settle(name, PeerState.MEMBER, time.time())
+        if alive <= {own}:
+            # Nobody would hear of it.
+            return
+        for name, times in list(self._former.items()):
+            if name == own or times == LEAVES_TOLD or (times and name in alive):
+                del self._former[name]
                 continue
-            if not times:
-                log.info("this node was %s before: that member is made to leave", name)
-            elif self._clock() - last < MEMBERS_INTERVAL:
-                continue
+            self._former[name] += 1
             try:
                 await self.call("force-leave", {"Node": name})
             except AgentError as error:
                 log.info("cannot make %s leave: %s", name, error)
-                continue
-            has_told = True
-            self._told[name] = times + 1, self._clock()
-            if times + 1 == 5:
-                del self._told[name]
-                self._book.settle(name, PeerState.GONE, time.time())
-        return has_told
 
-    def _report_shared(self) -> None:
-        now = self._clock()
-        found = {f"called {name}": addresses for name, addresses in namesakes(self.ours()).items()}
-        found |= {f"using the key {key}": addresses for key, addresses in clones(self.ours()).items()}
-        for what in self._shared.keys() - found.keys():
-            if self._shared.pop(what)[1]:
-                log.info("only one member is %s now", what)
-        for what, addresses in found.items():
-            since, is_logged = self._shared.get(what, (now, False))
-            # A node that returns at another address has its former one leave within this time.
-            if not is_logged and now - since >= 5.0:
+    def _report_clones(self) -> None:
+        now, found = self._clock(), clones(self.ours())
+        for key in self._clones.keys() - found.keys():
+            if self._clones.pop(key)[1]:
+                log.info("only one member is using the key %s now", key)
+        for key, addresses in found.items():
+            since, is_logged = self._clones.get(key, (now, False))
+            if not is_logged and now - since >= CLONE_SECONDS:
                 is_logged = True
-                log.warning("%d members are %s: %s", len(addresses), what, ", ".join(addresses))
-            self._shared[what] = since, is_logged
+                log.warning("%d members are using the key %s: %s", len(addresses), key, ", ".join(addresses))
+            self._clones[key] = since, is_logged
 
     def _keep_book(self, peers: Sequence[Peer]) -> None:
-        now = time.time()
         before = {peer.name: peer for peer in self._peers or ()}
-        present = [peer for peer in peers if peer.status == "alive"]
-        here = {self.config.node_name, *(peer.node_name for peer in present)}
-        met = [peer for peer in present if before.get(peer.name) != peer or self._book.state(peer.name) is None]
-        lost = [peer for peer in peers if peer.status == "failed" and _status(before, peer.name) == "alive"]
-        self._book.see([peer for peer in (*met, *lost) if self._met_at(peer.sync_address) is not None], now)
-        # Whoever was at the address of one that is there now has made room for it.  A member may name the address of
-        # one that is off: it counts from when a node answers there again.
-        taken = {self.config.advertise or self.config.bind: now}
-        for peer in present:
-            met_at = self._met_at(peer.sync_address)
-            if met_at is not None:
-                taken.setdefault(peer.gossip_address, met_at)
-        for one in self._missed():
-            if taken.get(one.address, 0.0) > one.since:
-                self._note_gone(one.name, one.address, now)
+        peers = [peer for peer in peers if peer.machine != self.config.tags.get(TAG_KEY)]
+        # Of two machines with one key the first one is remembered.
+        here = {peer.machine: peer for peer in reversed(peers) if peer.status == "alive"}
+        for peer in here.values():
+            if before.get(peer.name) != peer or not self._knows(peer):
+                self._remember(peer)
         for peer in peers:
-            if peer.status == "alive" or self._book.state(peer.name) is PeerState.FORMER:
+            was = before[peer.name].status if peer.name in before else ""
+            if peer.machine in here:
                 continue
-            if taken.get(peer.gossip_address, 0.0) > self._book.since(peer.name):
-                self._note_gone(peer.name, peer.gossip_address, now)
-            elif peer.leaves:
-                # Its node is a member under another address; or it cannot have left by itself: some node was told to
-                # forget it.
-                is_gone = peer.node_name in here or (peer.status == "left" and _status(before, peer.name) == "failed")
-                if is_gone or peer.status == "left":
-                    self._book.settle(peer.name, PeerState.GONE if is_gone else PeerState.LEFT, now)
+            if peer.status == "failed" and was == "alive":
+                self._remember(peer)
+            elif peer.status == "left" and self._knows(peer):
+                # It cannot have left by itself where it had failed: some node was told to forget it.
+                (self._book.forget if was == "failed" else self._book.leave)(peer.machine)
 
-    def _note_gone(self, name: str, address: str, now: float) -> None:
-        if self._book.state(name) is not PeerState.GONE:
-            log.info("%s is gone: another node is at %s now", name, address)
-            self._book.settle(name, PeerState.GONE, now, address)
+    def _knows(self, peer: Peer) -> bool:
+        """Whether a machine is remembered as it is, and no other one where it is."""
+        known = self._book.get(peer.machine)
+        if known is None or known.name != peer.name or (known.left and peer.status == "alive"):
+            return False
+        return self._book.machines_at(peer.gossip_address) == [peer.machine]
+
+    def _remember(self, peer: Peer) -> None:
+        met_at = self._met_at(peer)
+        if met_at is not None:
+            self._book.see(peer, time.time(), met_at)
 
     async def _send_queued(self, client: Client) -> None:
         while True:
@@ -643,10 +549,6 @@ class Gossip:
     async def _alive_addresses(self) -> Iterable[str]:
         async with await self._supervisor.dial() as client:
             return [member.gossip_address for member in await client.members() if member.status == "alive"]
-
-
-def _status(peers: Mapping[str, Peer], name: str) -> str:
-    return peers[name].status if name in peers else ""
 
 
 def _guarded(callback: Callable[..., None], *args: object) -> None:

@@ -109,6 +109,13 @@ class Supervisor:
                 await self._leave(agent, None)
             await agent.kill()
 
+    async def restore_keys(self) -> None:
+        """Start the agent again where it has other keys than it was started with."""
+        agent = self._agent
+        if agent is not None and agent.running and agent.keyring is not None and agent.keyring.is_changed:
+            log.warning("a member has changed the keys of Serf: starting it again with the right one")
+            await self.replace(self._config)
+
     async def _leave(self, agent: Agent, farewell: Callable[[Client], Awaitable[None]] | None) -> None:
         try:
             async with await agent.connect(self._config.connect_timeout) as client:

@@ -72,6 +72,7 @@ class Action(enum.IntEnum):
     NODE = 11
     XATTR = 12
     ADMIT = 13
+    GOSSIP_KEY = 65
 
     @classmethod
     def _missing_(cls, value: object) -> Action | None:
@@ -83,7 +84,7 @@ class Action(enum.IntEnum):
 
     @property
     def is_annotation(self) -> bool:
-        """Whether it only says something about its path, and this version ignores what."""
+        """Whether it only says something about its path, which the view ignores."""
         return self >= FIRST_ANNOTATION
 
     @property
@@ -100,7 +101,7 @@ CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK
 KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE, Action.ADMIT})
 #: Actions whose content is the hash of another entry.
 NAMING_ACTIONS = frozenset({Action.LINK, Action.REVERT})
-_STATE_ACTIONS = frozenset(Action) - KEY_ACTIONS
+_STATE_ACTIONS = frozenset(action for action in Action if not action.is_annotation) - KEY_ACTIONS
 #: Actions behind which a path is the file or directory, with the content, that it was before.
 KEEPING_ACTIONS = frozenset({Action.MODE, Action.XATTR, Action.ACK})
 
@@ -119,6 +120,7 @@ _CONTENT_SIZES: dict[Action, range | frozenset[int]] = {
     Action.NODE: frozenset({1, 9}),
     Action.XATTR: range(MAX_CONTENT + 1),
     Action.ADMIT: frozenset({32}),
+    Action.GOSSIP_KEY: frozenset({32}),
 }
 _ANNOTATION_SIZES = range(MAX_ANNOTATION + 1)
 
@@ -240,6 +242,11 @@ def needs_of(encoded: bytes) -> tuple[EntryHash, ...]:
 def signer_of(encoded: bytes) -> Fingerprint:
     """The fingerprint of the key that signed an encoded entry, without decoding it."""
     return Fingerprint(encoded[-_TRAILER_SIZE : FINGERPRINT_SIZE - _TRAILER_SIZE])
+
+
+def is_gossip_key(encoded: bytes) -> bool:
+    """Whether an encoded entry is a gossip key, without decoding it."""
+    return encoded[_ACTION_AT] == Action.GOSSIP_KEY
 
 
 def encoded_of(encoded: bytes) -> Encoded | None:

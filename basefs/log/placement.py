@@ -77,10 +77,10 @@ def place_behind(entry: Entry, parent: Placed, named: Placed | None = None) -> P
     if named is not None:
         _check_named(entry, parent, named)
     kind = kind_of(entry.action, parent.entry.action)
+    if parent.kind is EntryKind.ANNOTATION:
+        _check_behind_annotation(kind, parent.entry.action)
     if kind is EntryKind.ANNOTATION:
         return Placed(entry, kind, parent.path_id, parent.directory)
-    if parent.kind is EntryKind.ANNOTATION:
-        raise InvalidEntry("only an annotation may follow an annotation")
     if kind is EntryKind.KEY:
         if parent.entry.action not in KEY_ACTIONS | {Action.MKDIR, Action.WRITE}:
             raise InvalidEntry("a grant, revoke or admit hangs on a mkdir, a write, or another one of these")
@@ -98,6 +98,14 @@ def place_behind(entry: Entry, parent: Placed, named: Placed | None = None) -> P
     if parent.path_id == ROOT_PATH_ID and entry.action not in KEEPING_ACTIONS:
         raise InvalidEntry("the root directory cannot become anything else")
     return Placed(entry, kind, parent.path_id, parent.directory)
+
+
+def _check_behind_annotation(kind: EntryKind, annotation: Action) -> None:
+    if annotation is Action.GOSSIP_KEY:
+        # An export leaves it out, and would leave out what follows.
+        raise InvalidEntry("nothing follows a gossip key")
+    if kind is not EntryKind.ANNOTATION:
+        raise InvalidEntry("only an annotation may follow an annotation")
 
 
 def _check_named(entry: Entry, parent: Placed, named: Placed) -> None:

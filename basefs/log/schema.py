@@ -24,6 +24,7 @@ CREATE TABLE entries (
 CREATE UNIQUE INDEX entries_hash ON entries (hash);
 CREATE INDEX entries_path ON entries (path);
 CREATE INDEX entries_keys ON entries (seq) WHERE kind = 2;
+CREATE INDEX entries_gossip_keys ON entries (seq) WHERE kind = 3 AND substr(data, 38, 1) = x'41';
 
 -- Blocks: `size` is the number of bytes of `data`.
 CREATE TABLE blocks (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL);

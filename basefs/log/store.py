@@ -45,6 +45,8 @@ ENTRY_COLUMNS = "hash, kind, path, directory, data, checksum"
 _JOINED_COLUMNS = ", ".join(f"e.{column}" for column in ENTRY_COLUMNS.split(", "))
 #: The fingerprint in an encoded entry, before the signature.
 _SIGNER = "substr(data, -92, 28)"
+#: As in the index that is for these.
+_IS_GOSSIP_KEY = f"kind = {EntryKind.ANNOTATION:d} AND substr(data, 38, 1) = x'{Action.GOSSIP_KEY:02x}'"
 #: Hashes looked up at once.
 _HASHES_A_QUERY = 256
 #: Actions of which more follows than the place of the entry.
@@ -288,6 +290,11 @@ class Store:
         """The hashes of all grants, revokes and admits, in order of arrival."""
         rows = self._db.execute(f"SELECT hash FROM entries WHERE kind = {EntryKind.KEY:d} ORDER BY seq")
         return [EntryHash(hash) for (hash,) in rows]
+
+    def gossip_keys(self) -> list[Entry]:
+        """The annotations of which the gossip key is made, in order of arrival, whoever has signed them."""
+        query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_IS_GOSSIP_KEY} ORDER BY seq"
+        return [placed.entry for placed in self._all_placed(self._db.execute(query))]
 
     def key_paths(self) -> set[int]:
         """The ids of the paths on which any grant, revoke or admit hangs."""

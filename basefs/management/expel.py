@@ -37,9 +37,9 @@ from basefs.management.target import parse_name
 def expel(target: str, key: str, discard: bool, dry_run: bool, as_json: bool) -> None:
     """Revoke a key on every path of NAME, removed ones included, and print the grants that fall with it.
 
-    Its holder is no member then: nodes end its sessions within two seconds of the revoke's arrival, and a node with a
-    key that is valid at '/' changes the gossip key. Files that the key has written stay, see 'basefs revoke', and so do
-    the copies that the holder has already fetched.
+    Its holder is no member then: nodes end its sessions within two seconds of the revoke's arrival, and gossip has
+    another key. Files that the key has written stay, see 'basefs revoke', and so do the copies that the holder has
+    already fetched.
     """
     home = Home.from_environment()
     name, signer = parse_name(home, target), other_key()

@@ -38,11 +38,11 @@ def members(target: str, forget: str | None, as_json: bool) -> None:
     last answer. LAG is the number of entries, at least, by which it is behind or ahead of this node, or of contents for
     which it has no room, and for how long. PUSH tells whether a session stays open over which changes are sent at once.
     SENT and RECEIVED are the bytes of all sessions with it. The last column says what is wrong: the time left of a ban
-    for breaking the protocol, a full disk or a reached limit there, the last failure, or another member of the same
-    name or key.
+    for breaking the protocol, a full disk or a reached limit there, the last failure, or another member with the
+    same key.
 
-    A failed member is listed until --forget, which applies to all nodes: one that is off at that time asks the others
-    when it returns. An expelled member is forgotten without --forget. A forgotten member may join again.
+    A failed member is listed until --forget. Other nodes forget it as well if their Serf still lists it; repeat it on
+    the others. An expelled member is forgotten without --forget. A forgotten member may join again.
     """
     home = Home.from_environment()
     name = parse_name(home, target)
@@ -89,20 +89,7 @@ def lack_of_room(member: ClusterMember) -> str:
 
 
 def _same(member: ClusterMember) -> str:
-    name = f"same name as {', '.join(member.namesakes)}" if member.namesakes else ""
-    key = f"same key as {', '.join(member.clones)}" if member.clones else ""
-    return "; ".join(filter(None, (name, key)))
-
-
-def namesakes_in_words(members: Iterable[ClusterMember]) -> list[str]:
-    """Each name that several members have, with their addresses: `2 members are called gamma (IP:PORT, IP:PORT)`."""
-    found = set()
-    for member in members:
-        if member.namesakes:
-            addresses = sorted([member.address, *member.namesakes])
-            name = member.name.removesuffix(f"@{member.address}")
-            found.add(f"{len(addresses)} members are called {name} ({', '.join(addresses)})")
-    return sorted(found)
+    return f"same key as {', '.join(member.clones)}" if member.clones else ""
 
 
 def clones_in_words(members: Iterable[ClusterMember]) -> list[str]:

@@ -19,7 +19,7 @@ from basefs.errors import some_of
 from basefs.management.errors import ExitCode
 from basefs.management.grant import permission
 from basefs.management.list import NONE_HERE, hint_other_home
-from basefs.management.members import clones_in_words, lack_of_room, lag_of, namesakes_in_words
+from basefs.management.members import clones_in_words, lack_of_room, lag_of
 from basefs.management.output import (
     SHORT,
     counted,
@@ -139,7 +139,7 @@ def _members(name: str, node: RunningNode | None) -> str:
     refusing = [member.name for member in members if member.refuses]
     if refusing:
         text += f"; turned away by {_some(refusing)}: 'basefs members {name}' says why"
-    shared = [*namesakes_in_words(members), *clones_in_words(members)]
+    shared = clones_in_words(members)
     return text if not shared else f"{text}; {_some(shared)}: 'basefs doctor {name}'"
 
 

@@ -44,7 +44,7 @@ from basefs.log.cache import ContentCache
 from basefs.log.content import BytesContent, Content
 from basefs.log.contents import Contents
 from basefs.log.encoder import Encoder, NotEncoded
-from basefs.log.entries import Entry, hash_of, signer_of
+from basefs.log.entries import Action, Entry, hash_of, signer_of
 from basefs.log.guard import Guard
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.intake import Delivery, Intake, Newcomer
@@ -66,6 +66,7 @@ from basefs.replica.viewhash import ViewHash
 from basefs.view.author import Author
 from basefs.view.changes import Change, removed_contents
 from basefs.view.draft import Draft
+from basefs.view.gossipkey import gossip_key
 from basefs.view.history import Survey, survey
 from basefs.view.keynames import key_names
 from basefs.view.members import NOBODY, MemberGrants, Members, members
@@ -742,12 +743,16 @@ class Replica:
         # Without the lock: there may be any number of grants.
         return members(granted, self._clock())
 
-    def root_keys(self) -> frozenset[bytes]:
-        """The raw public keys that are valid at `/`."""
+    def ever_granted(self) -> frozenset[bytes]:
+        """The raw public keys that any grant or admit has named, whether or not it counts."""
         with self._lock:
-            node = None if self._live is None else self._live.tree.find(())
-            found = () if node is None else (self._store.granted.key(key) for key in node.authority.depths)
-            return frozenset(key for key in found if key is not None)
+            entries = [placed.entry for placed in self._store.keys_behind(0)]
+        return frozenset(entry.content for entry in entries if entry.action is not Action.REVOKE)
+
+    def gossip_key(self) -> bytes | None:
+        """The gossip key, 32 bytes; `None` where the log has none."""
+        with self._lock:
+            return None if self._live is None else gossip_key(self._store, self._live.tree)
 
     @property
     def is_open(self) -> bool:

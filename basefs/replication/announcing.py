@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from basefs.gossip.events import MAX_EVENT, Address, encode_announcement, encode_events
 from basefs.gossip.service import Gossip
 from basefs.log.blocks import GOSSIP_BLOCK_DATA, Block
-from basefs.log.entries import Entry
+from basefs.log.entries import Action, Entry
 from basefs.replica.replica import Replica
 from basefs.sync.net.neighbours import Acknowledged, Mark
 from basefs.sync.net.service import SyncService
@@ -193,8 +193,10 @@ class Announcer:
             self.announce()
 
     def _may_fit(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> bool:
-        """Whether it is worth keeping and encoding these."""
+        """Whether it is worth keeping and encoding these; the gossip key reaches members alone, in sessions."""
         few = len(blocks) <= self._most_events and len(entries) <= 4 * self._most_events
+        if any(entry.action is Action.GOSSIP_KEY for entry in entries):
+            return False
         return few and all(len(block.data) <= GOSSIP_BLOCK_DATA for block in blocks)
 
     def _events(self, entries: Sequence[Entry], blocks: Sequence[Block]) -> list[bytes]:

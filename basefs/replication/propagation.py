@@ -247,8 +247,9 @@ class Propagation:
         self._puller.progress(address, phase)
 
     def compare(self, member: Address) -> None:
-        """Sync with a member that gossip does not reach, and that has just proved its key at this address."""
-        self._puller.request(member, "gossip does not reach it")
+        """Sync with a member that gossip does not reach, as soon as it takes connections."""
+        if not self._puller.is_lost(member):
+            self._puller.lost(member)
 
     def _pull_blocks(self, origin: Address | None) -> None:
         # The log is closed while Serf leaves.

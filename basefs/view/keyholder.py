@@ -20,6 +20,7 @@ from basefs.log.store import Store
 from basefs.path import Path, display
 from basefs.view.changes import visible
 from basefs.view.draft import Draft
+from basefs.view.gossipkey import gossip_key, lacking, needs_secret, sign_secret
 from basefs.view.grants import PlacedGrant, all_grants, placed_grants
 from basefs.view.permissions import Authority, Grant
 from basefs.view.signer import Signer
@@ -205,7 +206,42 @@ class KeyHolder:
                 f"{key_name.decode('utf-8', 'backslashreplace')} stays granted at {display(path)}: no key that signs "
                 "here has authority over it; its granter can revoke it, or a key with higher authority, see -k"
             )
-        return self._plan(path, revokes, keep=not discard)
+        return self._with_secrets(self._plan(path, revokes, keep=not discard), fingerprint)
+
+    def renew_gossip_key(self, *, if_due: bool = False) -> Draft:
+        """Another secret of the gossip key behind each revoke that lacks one, or else behind the grant that came last.
+
+        `if_due`: only where a revoke lacks one, or where there is none at all.  Raises `NotPermitted` where no key of
+        this node is valid at `/`.
+        """
+        key = self._secret_maker()
+        if key is None:
+            raise NotPermitted("no key that signs here is valid at /, so it makes no gossip key: see -k")
+        behind = lacking(self._store, self._tree)
+        if not behind and not (if_due and gossip_key(self._store, self._tree)):
+            behind = [self._store.keys_behind(0)[-1].entry.hash]
+        return Draft(self._secrets(key, behind))
+
+    def _with_secrets(self, plan: GrantPlan, revoked: Fingerprint) -> GrantPlan:
+        """The same with a secret behind each revoke.  Where a key revokes itself, others make it."""
+        key = self._secret_maker(revoked)
+        if key is None:
+            return plan
+        entries = plan.draft.entries
+        return replace(plan, draft=Draft([*entries, *self._secrets(key, _in_need(entries))]))
+
+    def _secret_maker(self, revoked: Fingerprint | None = None) -> SigningKey | None:
+        """The key that makes secrets here, if any: in a closed filesystem, one that is valid at `/` and not revoked."""
+        keys = self._signer.valid(self._tree.root.authority) if self._is_closed() else []
+        return next((key for key in keys if key.fingerprint != revoked), None)
+
+    def _secrets(self, key: SigningKey, behind: Iterable[EntryHash]) -> list[Entry]:
+        made = self._signer.now()
+        return [sign_secret(key, entry, made) for entry in behind]
+
+    def _is_closed(self) -> bool:
+        root = self._store.root()
+        return root is not None and not root.extensions.is_open
 
     def _placed(self, path: Path, fingerprint: Fingerprint) -> list[PlacedGrant]:
         """The grants and admits of a key at a path by which it may read."""
@@ -284,7 +320,10 @@ class KeyHolder:
         again = {(path, grant.fingerprint) for path, grant in plan.gained}
         fallen = tuple(one for one in plan.fallen if (one[0], one[1].fingerprint) not in again)
         gained = tuple(one for one in plan.gained if one[1].entry.extensions.recovery is None)
-        return replace(plan, draft=Draft([*entries[:-1], *acks, entries[-1]]), fallen=fallen, gained=gained)
+        signed = [*entries[:-1], *acks, entries[-1]]
+        if self._is_closed():
+            signed += self._secrets(key, [*_in_need(signed), entries[-1].hash])
+        return replace(plan, draft=Draft(signed), fallen=fallen, gained=gained)
 
     def _unwanted(
         self, entries: Sequence[Entry], known: Collection[EntryHash], gone: Collection[Fingerprint]
@@ -479,6 +518,11 @@ class KeyHolder:
 
 def _entries(acks: _Acks) -> list[Entry]:
     return [entry for _, entry in acks.values()]
+
+
+def _in_need(entries: Iterable[Entry]) -> list[EntryHash]:
+    """Those of these entries behind which a secret belongs."""
+    return [entry.hash for entry in entries if needs_secret(entry)]
 
 
 def _made(node: Node) -> list[EntryHash]:

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from basefs.daemon.gossipkeys import KeptKey
+from basefs.daemon.gossipkeys import first_key
 from basefs.errors import BaseFSError
 from basefs.gossip.client import Client
 from basefs.gossip.config import AgentConfig
@@ -362,7 +362,8 @@ async def _main(arguments: argparse.Namespace) -> None:
         credentials = None if key is None else Credentials(key, None)
         attack: Attack | Flood = Attack(arguments.kind, arguments.source, loot, credentials)
     else:
-        encrypt_key = None if key is None else KeptKey.load(arguments.log).signed.key.as_serf()
+        with contextlib.closing(Replica(arguments.log)) as replica:
+            encrypt_key = None if key is None else first_key(replica)
         attack = Flood(arguments.kind, arguments.source, loot, arguments.directory, encrypt_key)
         await attack.start(victims, arguments.sync_port - 1)
         if arguments.yield_cores and attack.agent_pid is not None:
@@ -381,7 +382,7 @@ def main() -> None:
     parser.add_argument("--source", required=True, help="own address")
     parser.add_argument("--sync-port", type=int, required=True, help="of the victims")
     parser.add_argument("--log", type=Path, required=True, help="directory of a replica of theirs")
-    parser.add_argument("--key", type=Path, help="of a member of a closed filesystem, with the gossip key in --log")
+    parser.add_argument("--key", type=Path, help="of a member of a closed filesystem")
     parser.add_argument("--directory", type=Path, required=True, help="for the files of a Serf agent")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--yield-cores", action="store_true", help="use only what others leave of the cores")

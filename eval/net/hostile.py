@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import json
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from basefs.daemon.gossipkeys import KEY_FILE
 from basefs.log.keys import SigningKey
 from eval.net.attacker import KINDS, PROCESSOR
 from eval.net.scenario import (
@@ -106,9 +104,6 @@ def prepare(cluster: Cluster, bad: Node, kinds: Sequence[str], *, closed: bool) 
             first.basefs("grant", f"{NAME}:/{_THEIRS}", f"attacker{number}", f"{_key_of(bad, kind)}.pub")
     cluster.wait_until_equal(PATIENCE)
     bad.basefs("get", NAME, first.endpoint)
-    if closed:
-        # Members hand it to each other; this one has no daemon that asks for it.
-        shutil.copy(first.home / "fs" / NAME / KEY_FILE, bad.home / "fs" / NAME / KEY_FILE)
 
 
 def _key_of(bad: Node, kind: str) -> Path:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-from basefs.daemon.gossipkeys import KeptKey
 from basefs.errors import AgentError
 from eval.net.scenario import Options, Scenario, network_of, say
 from eval.rawserf import connect
@@ -121,16 +120,16 @@ def measure(cluster: Cluster, away: int, seconds: float, losses: Losses) -> Row:
     say(f"{away} nodes are cut off")
     # Once it is known that they are away: nothing may have reached them that is still on its way.
     wait_until(lambda: Cluster.alive(first) <= len(stayed), PATIENCE, "it is known who is away")
-    old = _key(first)
+    old = first.gossip_key(NAME)
     changed = time.monotonic()
     first.basefs("rekey", NAME)
-    assert _key(first) != old
+    wait_until(lambda: first.gossip_key(NAME) != old, PATIENCE, "it has a new key")
     wait_until(lambda: _have_key_of(first, stayed), PATIENCE, "who is there has the key")
     reached = time.monotonic() - changed
     time.sleep(max(0.0, start + seconds - time.monotonic()))
     wait_until(lambda: time.monotonic() - losses.latest > SETTLED, PATIENCE, "gossip goes on")
     passed = max(0.0, losses.latest - changed)
-    assert {_key(node) for node in gone} == {old}
+    assert {node.gossip_key(NAME) for node in gone} == {old}
     say("they come back")
     for node in gone:
         cluster.network.plug_in(node)
@@ -146,12 +145,8 @@ def measure(cluster: Cluster, away: int, seconds: float, losses: Losses) -> Row:
     }
 
 
-def _key(node: Node) -> bytes:
-    return KeptKey.load(node.home / "fs" / NAME).signed.key.raw
-
-
 def _have_key_of(first: Node, nodes: Sequence[Node]) -> bool:
-    return {_key(node) for node in nodes} == {_key(first)}
+    return {node.gossip_key(NAME) for node in nodes} == {first.gossip_key(NAME)}
 
 
 SCENARIO = Scenario(

@@ -27,11 +27,6 @@ def root_key(node: Node) -> str:
     return next(line for line in node.basefs("keys", NAME).splitlines() if line.startswith("root key:"))
 
 
-def gossip_key(node: Node) -> bytes:
-    """What its file has in the first line."""
-    return (node.home / "fs" / NAME / "gossip.key").read_bytes().split()[0]
-
-
 def files(node: Node) -> dict[str, str]:
     return {path.name: path.read_text() for path in node.mountpoint.iterdir() if path.name != ".cluster"}
 
@@ -61,7 +56,7 @@ def test_a_stolen_root_key_is_replaced(network: Callable[[int], NamespaceNetwork
     for node in members:
         (node.mountpoint / node.address).write_text(f"by {node.address}")
     cluster.wait_until_equal(DEADLINE)
-    kept, gossip = files(first), gossip_key(first)
+    kept, gossip = files(first), first.gossip_key(NAME)
     # The thief sits on the third node, for a while without the others.
     whole.split([third])
     third.basefs("grant", NAME, "evil", keys / "evil.pub", "-k", stolen)
@@ -83,7 +78,11 @@ def test_a_stolen_root_key_is_replaced(network: Callable[[int], NamespaceNetwork
         assert root_key(node) == root_key(first)
         assert files(node) == {**kept, second.address: "goes on", "of the third": "by its own key"}
     # The former root key was a member, so gossip has another key.
-    wait_until(lambda: gossip != gossip_key(first) and len(set(map(gossip_key, members))) == 1, DEADLINE, "a new one")
+    wait_until(
+        lambda: gossip != first.gossip_key(NAME) and len({node.gossip_key(NAME) for node in members}) == 1,
+        DEADLINE,
+        "a new one",
+    )
     # Also afterwards.
     refused = third.spawn("grant", NAME, "evil", keys / "evil.pub", "-k", stolen)
     assert refused.returncode != 0 and "may not write" in refused.stderr

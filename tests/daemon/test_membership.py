@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from basefs.daemon.membership import Membership
+from basefs.daemon.network import keep_forgetting, key_tag
+from basefs.gossip.members import Peer
 from basefs.log.keys import SigningKey
 from basefs.replica.bootstrap import bootstrap
 from basefs.replica.replica import Replica
@@ -94,6 +97,48 @@ def test_a_revoke_does_not_wait_for_the_turn_of_new_members(replica: Replica) ->
         await cancel([watching])
 
     run(main())
+
+
+def test_a_revoked_key_is_no_member_before_its_sessions_have_ended(replica: Replica) -> None:
+    """So the gossip key that comes with a revoke is not sent to it meanwhile."""
+
+    async def main() -> None:
+        door: Any = Door(0.0)
+        membership = Membership(replica)
+        watching = asyncio.ensure_future(membership.watch(door, unchanged))
+        await until(lambda: door.let_in)
+        assert membership.lets_in(LEAVES.public) and not membership.lets_in(COMES.public)
+        replica.commit(lambda author: author.revoke(path("/"), b"leaves", LEAVES.fingerprint))
+        assert not membership.lets_in(LEAVES.public) and membership.lets_in(ROOT_KEY.public)
+        await cancel([watching])
+
+    run(main())
+
+
+def test_machines_are_forgotten_that_were_expelled_and_not_those_that_the_log_does_not_know_yet(
+    replica: Replica,
+) -> None:
+    """A node that was off hears of newcomers from gossip before their grants arrive."""
+    forgotten: list[str] = []
+
+    async def forget(name: str) -> None:
+        forgotten.append(name)
+
+    def peer(name: str, key: SigningKey, status: str = "failed") -> Peer:
+        return Peer(name, "127.0.0.1", 1, 2, status, key_tag(key.public))
+
+    async def main() -> None:
+        replica.commit(lambda author: author.admit(path("/"), b"reader", FOLLOWS.public))
+        replica.commit(lambda author: author.revoke(path("/"), b"leaves", LEAVES.fingerprint))
+        replica.commit(lambda author: author.revoke(path("/"), b"reader", FOLLOWS.fingerprint))
+        expected = [peer("comes", COMES), peer("root", ROOT_KEY), peer("reads", FOLLOWS), peer("leaves", LEAVES)]
+        gossip: Any = SimpleNamespace(expected=[*expected, peer("runs", LEAVES, "alive")], forget=forget)
+        watching = asyncio.ensure_future(keep_forgetting(gossip, Membership(replica)))
+        await until(lambda: "leaves" in forgotten)
+        await cancel([watching])
+
+    run(main())
+    assert set(forgotten) == {"reads", "leaves"}
 
 
 def test_the_keys_of_the_root_come_first(replica: Replica) -> None:

@@ -73,7 +73,7 @@ class Node:
         name: str,
         fsid: bytes = FSID,
         on_event: Callable[[GossipEvent], None] | None = None,
-        met_at: Callable[[tuple[str, int]], float | None] = lambda address: time.time(),
+        met_at: Callable[[Peer], float | None] = lambda peer: time.time(),
         view_hash: Callable[[bytes], bytes] = lambda state: b"",
         **changes: Any,
     ) -> None:

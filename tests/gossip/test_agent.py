@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -11,10 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from basefs.errors import AgentError
-from basefs.gossip.agent import Agent
+from basefs.gossip.agent import MOST_MEMORY, Agent
+from basefs.tasks import cancel
 from tests.gossip.helpers import agent, alive, config_for, run, until
 from tests.support.mounts import require_fuse
 from tests.support.ports import free_port
@@ -97,6 +100,36 @@ def test_an_agent_that_cannot_bind_says_so(tmp_path: Path) -> None:
                     await second.connect()
                 assert "\n" not in str(caught.value)
                 assert not second.running
+
+    run(main())
+
+
+def test_a_local_user_does_not_have_it_take_the_memory_of_the_machine(tmp_path: Path) -> None:
+    """Anybody on the machine reaches the RPC port, and may announce a string of 4 GiB before a key is asked for."""
+
+    async def main() -> None:
+        async with agent(tmp_path) as serf, await serf.connect():
+            process, most = psutil.Process(serf.pid), 0
+
+            async def send() -> None:
+                with contextlib.suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", serf.rpc_port)
+                    with contextlib.closing(writer):
+                        writer.write(b"\x82\xa7Command\xdb\xff\xff\xff\xff")
+                        while serf.running:
+                            writer.write(bytes(1 << 20))
+                            await writer.drain()
+
+            senders = [asyncio.ensure_future(send()) for _ in range(4)]
+            try:
+                while serf.running:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        most = max(most, process.memory_info().rss)
+                    await asyncio.sleep(0.01)
+            finally:
+                await cancel(senders)
+            assert (await serf.wait()).startswith("the Serf agent ended with status 2")
+            assert most < MOST_MEMORY + 64 * 1024 * 1024
 
     run(main())
 

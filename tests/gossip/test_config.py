@@ -40,13 +40,12 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_options_that_are_not_set_are_left_out() -> None:
-    values = AgentConfig("a", "127.0.0.1:1").as_serf(5, "key")
+    values = AgentConfig("a", "127.0.0.1:1").as_serf(5, "key", Path("/run"))
     assert values["rpc_addr"] == "127.0.0.1:5"
-    assert not {"advertise", "interface", "encrypt_key", "snapshot_path"} & values.keys()
+    assert not {"advertise", "interface", "keyring_file", "snapshot_path"} & values.keys()
     full = AgentConfig("a", "127.0.0.1:1", "1.2.3.4:5", "lo", encrypt_key="k", snapshot_path=Path("/s"))
-    assert {"advertise": "1.2.3.4:5", "interface": "lo", "encrypt_key": "k", "snapshot_path": "/s"}.items() <= (
-        full.as_serf(5, "key").items()
-    )
+    wanted = {"advertise": "1.2.3.4:5", "interface": "lo", "keyring_file": "/run/serf.keyring", "snapshot_path": "/s"}
+    assert wanted.items() <= full.as_serf(5, "key", Path("/run")).items()
 
 
 def test_an_unknown_profile_is_refused() -> None:

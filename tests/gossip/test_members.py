@@ -48,7 +48,7 @@ def test_only_peers_of_this_filesystem(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.INFO):
         found = peers.peers(some, "self")
         assert found == peers.peers(some, "self")
-    assert found == [Peer("a", "192.0.2.1", 7946, 1, "alive"), Peer("b", "192.0.2.1", 7946, 65535, "alive")]
+    assert found == [Peer("a", "192.0.2.1", 7946, 1, "alive", "a"), Peer("b", "192.0.2.1", 7946, 65535, "alive", "b")]
     assert found[0].sync_address == Address("192.0.2.1", 1)
     assert peers.foreign == 4
     assert len(caplog.records) == 4  # one for each name, although it looked twice

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -17,7 +16,7 @@ from basefs.errors import AgentError
 from basefs.gossip.agent import Agent
 from basefs.gossip.client import Client
 from basefs.gossip.events import MAX_BLOCK, MAX_EVENT, Address, encode_announcement, encode_events
-from basefs.gossip.members import Member, display_names, namesakes
+from basefs.gossip.members import Member, display_names
 from basefs.gossip.outgoing import QUEUE_HIGH, RATE_MAX, RATE_MIN, Pacer
 from basefs.gossip.queries import encode_time
 from tests.gossip.helpers import FSID, OTHER_FSID, Node, alive, config_for, nodes, random_entry, run, until
@@ -370,7 +369,8 @@ def test_a_node_whose_address_changes_is_found_at_the_new_one(tmp_path: Path) ->
     async def main() -> None:
         a = Node(tmp_path, "a")
         port = free_port()
-        b = Node(tmp_path, "b", bind=f"0.0.0.0:{port}", advertise=f"127.0.0.2:{port}", join=(a.address,))
+        addresses = {"bind": f"0.0.0.0:{port}", "advertise": f"127.0.0.2:{port}"}
+        b = Node(tmp_path, "b", **addresses, join=(a.address,), tags={"sync": "4711", "key": "2f"})
         async with nodes(a, b):
             await until(lambda: a.sees("b") and b.sees("a"))
             assert [peer.host for peer in a.peers] == ["127.0.0.2"]
@@ -387,76 +387,49 @@ def test_a_node_whose_address_changes_is_found_at_the_new_one(tmp_path: Path) ->
     run(main())
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
-@pytest.mark.logs(r"members are called copy")
-def test_a_former_agent_of_a_node_leaves_and_one_that_runs_stays(tmp_path: Path, is_lost: bool) -> None:
-    """The home of `copy` says that it was `a`, which runs, and an agent that has crashed.
-
-    `is_lost`: Serf has noticed the crash, and so tells `copy` nothing of that agent.
-    """
+def test_a_machine_is_its_key_whatever_its_name_and_address(tmp_path: Path) -> None:
+    """It crashes, and is back at another address under another name; nobody misses it at the old one."""
 
     async def main() -> None:
         a = Node(tmp_path, "a")
-        b = Node(tmp_path, "b", join=(a.address,))
-        crashed = config_for(tmp_path, "copy", tags={"sync": "4711", "fs": FSID.hex()})
-        known = [(a.gossip.config.agent_name, a.address), (crashed.agent_name, crashed.bind)]
-        book = [{"address": address, "name": name, "sync_port": 4711, "state": "own"} for name, address in known]
-        (tmp_path / "copied" / "copy").mkdir(parents=True)
-        (tmp_path / "copied" / "copy" / "peers.json").write_text(json.dumps(book))
-        copy = Node(tmp_path / "copied", "copy", join=(b.address,))
-
-        def sees_three(node: Node) -> bool:
-            listed = {member.name for member in node.gossip.members()}
-            alive = {member.name for member in node.gossip.members() if member.status == "alive"}
-            return listed == alive == {each.gossip.config.agent_name for each in (a, b, copy)}
-
-        async with nodes(a, b):
-            agent = await Agent.start(crashed, tmp_path / "crashed")
+        tags = {"sync": "4711", "key": "2f"}
+        old = config_for(tmp_path, "old", tags={**tags, "fs": FSID.hex()})
+        async with nodes(a):
+            agent = await Agent.start(old, tmp_path / "old")
             try:
                 async with await agent.connect() as client:
                     await client.join([a.address], True)
-                await until(lambda: b.sees("a", "copy"))
+                await until(lambda: a.sees("old"), "it is seen")
             finally:
                 await agent.kill()
-            if is_lost:
-                await until(lambda: "failed" in {member.status for member in b.gossip.members()}, "the loss")
-            async with nodes(copy):
-                for node in (a, b, copy):
-                    await until(lambda node=node: sees_three(node), "the former agent is no member")
-                assert namesakes(b.gossip.members()) == {}
+            new = Node(tmp_path, "new", join=(a.address,), tags=tags)
+            async with nodes(new):
+                names = {"a", "new"}
+                await until(lambda: {each.node_name for each in a.gossip.members()} == names, "it is one machine")
+                assert new.address in a.gossip.candidates and old.bind not in a.gossip.candidates
+            await until(lambda: [each.status for each in a.gossip.expected] == ["left"], "it has left")
 
     run(main())
 
 
-def test_a_node_that_was_off_learns_who_left_moved_and_was_forgotten(tmp_path: Path) -> None:
-    """Serf tells it nothing of them: it does not know them any more."""
-
+@pytest.mark.parametrize("is_met", [False, True])
+def test_only_machines_that_were_met_are_missed_until_they_are_forgotten(tmp_path: Path, is_met: bool) -> None:
     async def main() -> None:
-        a = Node(tmp_path, "a")
-        b = Node(tmp_path, "b", join=(a.address,))
-        left, moved, lost = (Node(tmp_path, name, join=(a.address,)) for name in ("left", "moved", "lost"))
-        async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(nodes(a))
-            async with contextlib.AsyncExitStack() as others:
-                for each in (left, moved, lost):
-                    await others.enter_async_context(nodes(each))
-                async with nodes(b):
-                    for node in (a, b):
-                        await until(lambda node=node: len(node.peers) == 4, "all")
-            await until(lambda: a.sees("b", "left", "moved", "lost", status="left"), "they have left")
-            elsewhere = Node(tmp_path, "moved", join=(a.address,))
-            await stack.enter_async_context(nodes(elsewhere))
-            await a.gossip.forget(lost.gossip.config.agent_name)
-            late = Node(tmp_path, "b", bind=b.address)
-            gone = {each.gossip.config.agent_name for each in (left, moved, lost)}
-            assert gone <= {each.name for each in late.gossip.members()}, "it misses them"
-            await stack.enter_async_context(nodes(late))
-            await until(lambda: {each.node_name for each in late.gossip.members()} == {"a", "b", "moved"}, "the truth")
-            assert {each.gossip_address for each in late.gossip.members()} == {
-                each.address for each in (a, late, elsewhere)
-            }
-            assert lost.address not in late.gossip.candidates and lost.address not in a.gossip.candidates
-            assert left.address in late.gossip.candidates
+        a = Node(tmp_path, "a", met_at=lambda peer: time.time() if is_met else None)
+        lost = config_for(tmp_path, "lost", tags={"sync": "4711", "fs": FSID.hex()})
+        async with nodes(a):
+            agent = await Agent.start(lost, tmp_path / "lost")
+            try:
+                async with await agent.connect() as client:
+                    await client.join([a.address], True)
+                await until(lambda: a.sees("lost"))
+            finally:
+                await agent.kill()
+            await until(lambda: a.sees("lost", status="failed"))
+            assert ("lost" in {each.node_name for each in a.gossip.members()}) == is_met
+            await a.gossip.forget(lost.agent_name)
+            assert lost.bind not in a.gossip.candidates
+            await until(lambda: {each.node_name for each in a.gossip.members()} == {"a"}, "it is forgotten")
 
     run(main())
 
@@ -505,7 +478,7 @@ def test_only_a_node_that_has_answered_makes_the_one_gone_that_was_at_its_addres
 
     async def main() -> None:
         met = {("127.0.0.1", 4711): time.time()}
-        a = Node(tmp_path, "a", met_at=met.get)
+        a = Node(tmp_path, "a", met_at=lambda peer: met.get(peer.sync_address))
         old = Node(tmp_path, "old", join=(a.address,))
         async with nodes(a):
             async with nodes(old):
@@ -526,62 +499,17 @@ def test_only_a_node_that_has_answered_makes_the_one_gone_that_was_at_its_addres
     run(main())
 
 
-def test_a_peer_that_no_agent_lists_is_forgotten_by_all(tmp_path: Path) -> None:
-    async def main() -> None:
-        a = Node(tmp_path, "a")
-        b = Node(tmp_path, "b", join=(a.address,))
-        lost = config_for(tmp_path, "lost", tags={"sync": "4711", "fs": FSID.hex()})
-        async with nodes(a, b):
-            agent = await Agent.start(lost, tmp_path / "lost")
-            try:
-                async with await agent.connect() as client:
-                    await client.join([a.address], True)
-                await until(lambda: a.sees("b", "lost") and b.sees("a", "lost"))
-            finally:
-                await agent.kill()
-            await until(lambda: a.sees("lost", status="failed") and b.sees("lost", status="failed"))
-        # As after an upgrade of all: the agents have never heard of it.
-        a, b = Node(tmp_path, "a", bind=a.address), Node(tmp_path, "b", bind=b.address)
-        async with nodes(a, b):
-            await until(lambda: a.sees("b") and b.sees("a"))
-            for node in (a, b):
-                assert lost.agent_name in {each.name for each in node.gossip.expected}
-                assert node.sees(status="failed"), "no agent lists it"
-            await a.gossip.forget(lost.agent_name)
-            assert lost.agent_name not in {each.name for each in a.gossip.members()}
-            await until(lambda: lost.agent_name not in {each.name for each in b.gossip.members()}, "b is told")
-            assert lost.bind not in a.gossip.candidates and lost.bind not in b.gossip.candidates
-        # It stays forgotten, and a node of that name and address is a member as any other.
-        a = Node(tmp_path, "a", bind=a.address)
-        assert lost.agent_name not in {each.name for each in a.gossip.members()}
-        again = Node(tmp_path, "lost", bind=lost.bind, join=(a.address,))
-        async with nodes(a, again):
-            await until(lambda: a.sees("lost"), "it is back")
-            assert again.address in a.gossip.candidates
-
-    run(main())
-
-
-def test_two_members_of_one_name_are_reported_until_one_has_left(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_members_of_one_name_show_their_addresses(tmp_path: Path) -> None:
     async def main() -> None:
         a = Node(tmp_path, "a")
         b = Node(tmp_path / "b", "same", join=(a.address,))
         c = Node(tmp_path / "c", "same", join=(a.address,))
-        async with nodes(a, b):
-            async with nodes(c):
-                await until(lambda: caplog.text.count("2 members are called same: ") == 3, "the reports")
-                for node in (a, b, c):
-                    members = node.gossip.members()
-                    assert namesakes(members) == {"same": sorted((b.address, c.address))}
-                    names = display_names(members)
-                    assert sorted(names.values()) == sorted(["a", f"same@{b.address}", f"same@{c.address}"])
-            await until(lambda: caplog.text.count("only one member is called same now") >= 2, "the end")
-            assert namesakes(a.gossip.members()) == {}
+        async with nodes(a, b, c):
+            await until(lambda: len(a.gossip.members()) == 3)
+            names = display_names(a.gossip.members())
+            assert sorted(names.values()) == sorted(["a", f"same@{b.address}", f"same@{c.address}"])
 
-    with caplog.at_level(logging.INFO):
-        run(main())
+    run(main())
 
 
 def test_a_member_that_leaves_and_is_back_at_once_is_alive(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def entries() -> dict[str, Entry]:
     by = {key.public: key.secret.sign(signed) for key in (other, third)}
     recovery = Recovery(1, tuple((index, by[public]) for index, public in enumerate(publics)))
     add("recovery", "root recoverable", Action.GRANT, b"root", root.public, Extensions(recovery=recovery))
+    add("gossip key", "revoke", Action.GOSSIP_KEY, b"", bytes(range(32)))
     return made
 
 

@@ -65,7 +65,7 @@ LINES: dict[str, list[tuple[str, ExitCode]]] = {
         ("revoke conf:/", WRONG),
     ],
     "expel": [("expel conf nobody", FAILED), ("expel conf", WRONG), ("expel nosuch alice", FAILED)],
-    "rekey": [("rekey conf", FAILED), ("rekey nosuch", FAILED), ("rekey conf:/f", WRONG)],
+    "rekey": [("rekey conf", DONE), ("rekey nosuch", FAILED), ("rekey conf:/f", WRONG)],
     "recover": [("recover conf junk", FAILED), ("recover nosuch junk", FAILED), ("recover conf", WRONG)],
     "check": [("check conf", DONE), ("check nosuch", FAILED), ("check conf:/f", WRONG)],
     "export": [("export conf file", DONE), ("export conf nowhere/file", FAILED), ("export conf", WRONG)],

@@ -75,7 +75,7 @@ RUNNING = ("list", "status conf", "resources conf --once")
 #: What only a cluster, a handler, a watch or a trouble brings about: as the commands encode it.
 ENCODED = [
     ClusterMember(
-        "n", "a", [], [], "alive", False, True, 1, True, PeerLag(False, 1, 0, 1.0), False, 1.0, 0, 0, 1.0, "", False
+        "n", "a", [], "alive", False, True, 1, True, PeerLag(False, 1, 0, 1.0), False, 1.0, 0, 0, 1.0, "", False
     ),
     {"handlers": HandlerCounts([], 0, 0, 0, 0, 0, 0)},
     PartialContent("/f", "00", "stalled", 0, 0, 0, 1.0),

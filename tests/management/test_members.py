@@ -26,7 +26,6 @@ def test_of_a_single_node(node: Node, conf: Cli) -> None:
 MEMBER = ClusterMember(
     name="beta",
     address="10.0.0.2:18374",
-    namesakes=[],
     clones=[],
     status="alive",
     own=False,
@@ -80,13 +79,8 @@ COLUMNS = ("name", "address", "status", "when", "lag", "push", "sent", "received
         ({"disk_full": True, "trouble": "any"}, {"note": "disk full there"}),
         ({"disk_full": True, "own": True}, {"note": "this node: its disk is full"}),
         ({"banned": 4.2}, {"note": "banned for 5 s"}),
-        ({"namesakes": ["10.0.0.3:18374"]}, {"note": "same name as 10.0.0.3:18374"}),
-        ({"namesakes": ["10.0.0.3:18374"], "own": True}, {"note": "this node: same name as 10.0.0.3:18374"}),
+        ({"clones": ["10.0.0.3:18374"], "own": True}, {"note": "this node: same key as 10.0.0.3:18374"}),
         ({"clones": ["10.0.0.3:18374"]}, {"note": "same key as 10.0.0.3:18374"}),
-        (
-            {"clones": ["10.0.0.3:18374"], "namesakes": ["10.0.0.3:18374"]},
-            {"note": "same name as 10.0.0.3:18374; same key as 10.0.0.3:18374"},
-        ),
         ({"same_filesystem": False}, {"when": None, "lag": None, "sent": None, "note": "another filesystem"}),
         ({"own": True}, {"when": None, "lag": None, "sent": None, "note": "this node"}),
     ],

@@ -30,7 +30,7 @@ def test_a_single_node(node: Node, conf: Cli, port: int) -> None:
     samples = scrape(port)
     identity = node.query("list")[0]["identity"]
     assert value(samples, "basefs_info", name="conf", identity=identity, version=__version__) == 1
-    assert value(samples, "basefs_entries") == 3
+    assert value(samples, "basefs_entries") == 4
     assert value(samples, "basefs_conflicts") == value(samples, "basefs_damaged") == 0
     assert value(samples, "basefs_handler_runs_total", outcome="failed") == 0
     assert value(samples, "process_resident_memory_bytes") > 1_000_000
@@ -39,7 +39,7 @@ def test_a_single_node(node: Node, conf: Cli, port: int) -> None:
     # The daemon ends, and gives the port back.
     node.basefs("unmount", "conf")
     node.basefs("run", "conf", "-s", "--metrics", f"127.0.0.1:{port}")
-    assert value(scrape(port), "basefs_entries") == 3
+    assert value(scrape(port), "basefs_entries") == 4
 
 
 @pytest.mark.fuse
@@ -50,7 +50,7 @@ def test_what_changes(node: Node, conf: Cli, port: int) -> None:
     for outcome in ("failed", "done"):
         wait_until(lambda: value(scrape(port), "basefs_handler_runs_total", outcome=outcome) >= 1, outcome)  # noqa: B023
     samples = scrape(port)
-    assert value(samples, "basefs_entries") == 5
+    assert value(samples, "basefs_entries") == 6
     # Its own changes came from nowhere.
     assert value(samples, "basefs_convergence_seconds_count") == 0
 
@@ -79,7 +79,7 @@ def test_a_port_that_is_taken(node: Node, conf: Cli, port: int) -> None:
 
 def test_a_port_alone_is_of_this_machine_alone(node: Node, conf: Cli, port: int) -> None:
     node.basefs("run", "conf", "-s", "--metrics", str(port))
-    assert value(scrape(port), "basefs_entries") == 3
+    assert value(scrape(port), "basefs_entries") == 4
     (listening,) = {
         connection.laddr.ip
         for connection in psutil.Process(node.daemon("conf")).net_connections()
@@ -107,7 +107,7 @@ def test_programs_that_hold_connections_cost_four_threads_and_are_gone_soon(node
 
 def _is_served(port: int) -> bool:
     try:
-        return value(scrape(port), "basefs_entries") == 3
+        return value(scrape(port), "basefs_entries") == 4
     except OSError:
         return False
 

@@ -21,7 +21,7 @@ def test_nothing_is_left_but_the_key(node: Node, conf: Cli) -> None:
     key = conf.home.default_key.read_bytes()
     code, out, err = conf.run("remove", "-y", "conf")
     assert (code, out) == (0, "")
-    assert "its 3 entries may be nowhere else" in err
+    assert "its 4 entries may be nowhere else" in err
     assert f"nobody else may write everywhere in conf: keep {conf.home.default_key}, which cannot be replaced" in err
     assert [row["name"] for row in json.loads(conf("list", "--json"))] == ["other"]
     assert os.listdir(conf.home.path / "fs") == ["other"] and os.listdir(conf.home.path / "logs") == []

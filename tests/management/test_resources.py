@@ -21,7 +21,7 @@ def test_a_single_node(node: Node, conf: Cli) -> None:
     node.basefs("run", "conf", "-s")
     (row,) = [json.loads(line) for line in conf("resources", "conf", "--once", "--json").splitlines()]
     assert tuple(row) == COLUMNS
-    assert row["entries"] == 3 and row["daemon_memory"] > 1_000_000 and row["daemon_threads"] > 1
+    assert row["entries"] == 4 and row["daemon_memory"] > 1_000_000 and row["daemon_threads"] > 1
     assert row["daemon_files"] > 5 and row["daemon_cpu_percent"] is not None
     # Without a cluster there is no traffic, and that is not the same as none.
     assert row["serf_memory"] is None and row["sync_sent"] is None
@@ -53,7 +53,7 @@ def test_a_daemon_that_ends_meanwhile(node: Node, conf: Cli) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None and json.loads(process.stdout.readline())["entries"] == 3
+    assert process.stdout is not None and json.loads(process.stdout.readline())["entries"] == 4
     node.basefs("unmount", "conf")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1

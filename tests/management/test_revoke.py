@@ -102,7 +102,7 @@ def test_discard_leaves_the_acks_out(tree: Cli) -> None:
         replica.subscribe(applied.append)
         key = ALICE.fingerprint
         replica.commit(lambda author: author.revoke(path("/d"), b"alice", key, discard=True))
-    assert [entry.action for entry in applied[0].entries] == [Action.REVOKE]
+    assert [entry.action for entry in applied[0].entries] == [Action.REVOKE, Action.GOSSIP_KEY]
 
 
 def test_what_others_built_on_stays_in_spite_of_discard(tree: Cli) -> None:

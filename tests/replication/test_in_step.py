@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,8 +28,10 @@ from basefs.fs.filesystem import Filesystem
 from basefs.fs.worktree.scratch import ScratchNames
 from basefs.gossip.members import TAG_FS, TAG_SYNC, Member, Peer
 from basefs.gossip.service import Gossip
+from basefs.log.blocks import Block
 from basefs.log.entries import Action, Entry
 from basefs.log.extensions import Extensions
+from basefs.log.hashes import EntryHash
 from basefs.log.interface import AddResult, LogState
 from basefs.log.missing import ContentProgress
 from basefs.log.reserve import DiskLimits
@@ -292,6 +295,24 @@ class Play:
             await self._look(here)
         await self._stop()
 
+    async def run_slow_answer(self) -> None:
+        """All lack the same content, and a node whose disk is slow takes seconds to answer; a member writes by then."""
+        await self._start()
+        here, there = self._cluster
+        self._lose(there, here.replica.identity, b"g", time.time_ns())
+        await self._until_lost({"/g": True})
+        for number in range(40):
+            self._mend()
+            while not await self._all_in_step():
+                await asyncio.sleep(0.5)
+            here.process.disk = SLOW
+            look = asyncio.create_task(self._look(here))
+            await asyncio.sleep(number / 4)
+            self._cut([(here.host, there.host)])
+            await self._write(there)
+            await look
+        await self._stop()
+
     async def run_lost_content(self) -> None:
         """A writer is gone before anybody has a block of what it wrote, and the file is written again."""
         await self._start()
@@ -299,13 +320,8 @@ class Play:
         for text, name in ((b"kept", b"f"), (b"kept too", b"h")):
             await asyncio.create_task(self._cluster[0].write((name,), text))
         (tip,) = (e for e in map(Entry.decode, self._cluster[0].replica.walk((b"f",))) if e.action is Action.WRITE)
-        blocks = []
-        for parent, name in ((tip.hash, b"f"), (root, b"g")):
-            content = noise(1, 90_000) + name
-            named, more = in_blocks(content, 0)
-            lost = ROOT_KEY.sign(parent, tip.made + 1, Action.WRITE, name, named, Extensions(len(content)))
-            self._cluster[-1].replica.apply([lost], [])
-            blocks += more
+        made = tip.made + 1
+        blocks = self._lose(self._cluster[-1], tip.hash, b"f", made) + self._lose(self._cluster[-1], root, b"g", made)
         await self._until_lost({"/f": True, "/g": True})
         assert {node.replica.read((b"f",)) for node in self._cluster} == {b"kept"}
         # One of two files is written again, and what nobody has is an old version of it.
@@ -316,6 +332,14 @@ class Play:
         self._cluster[0].replica.add([], [block.encode() for block in blocks])
         await self._until_lost({})
         await self._stop()
+
+    def _lose(self, node: SimulatedNode, parent: EntryHash, name: bytes, made: int) -> list[Block]:
+        """Give a node a file of which nobody has a block; returns the blocks.  `made`: nanoseconds since 1970."""
+        content = noise(1, 90_000) + name
+        named, blocks = in_blocks(content, 0)
+        lost = ROOT_KEY.sign(parent, made, Action.WRITE, name, named, Extensions(len(content)))
+        node.replica.apply([lost], [])
+        return blocks
 
     async def _until_lost(self, wanted: dict[str, bool]) -> None:
         """All are in step, and know the contents that nobody has."""
@@ -443,6 +467,12 @@ def test_in_step_is_never_said_of_a_node_that_lacks_something(seed: int, count: 
 def test_an_answer_is_not_too_old() -> None:
     with playing(3) as (loop, play):
         loop.run_until_complete(play.run_old_answers())
+        assert play.said
+
+
+def test_an_answer_that_takes_long_is_not_too_old() -> None:
+    with playing(2) as (loop, play):
+        loop.run_until_complete(play.run_slow_answer())
         assert play.said
 
 

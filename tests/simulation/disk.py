@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from basefs.daemon.gossipkeys import KEY_FILE
 from basefs.replica.replica import LOG_FILE
 from tests.simulation.mount import Mount
 
@@ -30,13 +29,6 @@ def copy_disk(source: Path, target: Path) -> None:
     for name in _LOG:
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
-    copy_key(source, target)
-
-
-def copy_key(source: Path, target: Path) -> None:
-    """Copy the gossip key, which is on disk as soon as a node has it."""
-    if (source / KEY_FILE).exists():
-        shutil.copy(source / KEY_FILE, target / KEY_FILE)
 
 
 def back_up(source: Path, target: Path) -> None:

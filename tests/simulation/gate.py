@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 from basefs.daemon.adoption import keep_adopting
-from basefs.daemon.gossipkeys import GossipKeys, KeptKey, SignedKey
+from basefs.daemon.gossipkeys import GossipKeys, first_key
 from basefs.daemon.membership import Membership
 from basefs.gossip.events import Address
 from basefs.gossip.service import Gossip
-from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
 from basefs.sync.net.service import SyncService
 from basefs.sync.net.transport import SessionContext
@@ -33,25 +31,14 @@ class Gate:
     ) -> None:
         """`compare`: as that of `GossipKeys`."""
         self.membership = Membership(replica)
-        kept = KeptKey.load(replica.directory)
-        gossip.key = kept.signed.key.as_serf()
-        self._keys = GossipKeys(kept, replica, cast(Gossip, gossip), self.membership, compare, rng)
+        gossip.key = first_key(replica)
+        self._keys = GossipKeys(replica, cast(Gossip, gossip), self.membership, compare, rng)
         self._replica, self._clock = replica, clock
 
     def close_to_others(self, shared: SessionContext) -> SessionContext:
         """What sessions share, with TLS."""
-        return replace(shared, credentials=self.membership.credentials, keys=self._keys.exchange)
-
-    async def begin(self) -> None:
-        """Ask for the gossip key, before gossip begins."""
-        await self._keys.begin()
+        return replace(shared, credentials=self.membership.credentials, is_member=self.membership.lets_in)
 
     def lasting(self, sync: SyncService) -> list[Coroutine[Any, Any, None]]:
         """What goes on for as long as the daemon runs."""
         return [self._keys.watch_members(sync), self._keys.watch(), keep_adopting(self._replica, self._clock)]
-
-
-def give_key(directory: Path, identity: bytes, keys: Sequence[SigningKey], rng: random.Random) -> None:
-    """Put the first gossip key of a filesystem beside a log; `keys`: those of its members, its root key first."""
-    first = SignedKey.make(1, keys[0], identity, rng)
-    KeptKey(first, frozenset(key.public for key in keys)).save(directory)

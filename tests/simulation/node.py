@@ -263,8 +263,6 @@ class Node:
         # Seen before anything is committed.
         self.heard = Heard(replica)
         await self.sync.start(self.watched)
-        if gate is not None:
-            await gate.begin()
         propagation.start()
         gossip.start(propagation.on_event, propagation.on_members, propagation.announce)
         tasks = [

@@ -15,13 +15,13 @@ from basefs.errors import NoSpace
 from basefs.log.hashes import EntryHash
 from basefs.log.keys import SigningKey
 from basefs.replica.replica import Replica
+from basefs.view.gossipkey import sign_secret
 from basefs.view.states import Kind
 from tests.simulation.asking import Asker
 from tests.simulation.bus import Bus, Habits
 from tests.simulation.checks import Checks
 from tests.simulation.closed import Newcomers, Secrecy
 from tests.simulation.faults import Faults, Plan
-from tests.simulation.gate import give_key
 from tests.simulation.hostile import HostilePeer
 from tests.simulation.loop import BEGINNING, Loop, Trace
 from tests.simulation.mount import Mount, Saves
@@ -131,6 +131,8 @@ class World:
 
     def _make_nodes(self, keys: list[SigningKey], born: list[SigningKey], directory: Path) -> list[Node]:
         entries = genesis(born)
+        if self.scene.is_closed:
+            entries.append(sign_secret(born[0], entries[-1].hash, entries[-1].made))
         first = make_replica(directory / "first", born=entries)
         nodes = []
         for number, key in enumerate(keys, 1):
@@ -149,8 +151,6 @@ class World:
             if number <= self.plan.nodes - (self.scene.newcomers or 0):
                 copy_replica(first, directory / host).close()
                 node.entries.update((entry.hash, entry) for entry in entries)
-                if self.scene.is_closed:
-                    give_key(where, first.identity, born, random.Random(f"{self.plan.seed} gossip key"))
             nodes.append(node)
         first.close()
         return nodes

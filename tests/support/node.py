@@ -18,6 +18,8 @@ import psutil
 
 from basefs.daemon.api.control import call
 from basefs.daemon.mounts import mounts
+from basefs.gossip.account import Account
+from basefs.gossip.config import KEYRING_FILE
 from tests.support.forked import CommandServer
 from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
@@ -190,6 +192,12 @@ class Node:
     def daemon(self, name: str) -> int:
         """The process id of the daemon of a filesystem."""
         return int(json.loads((self.home / "run" / f"{name}.json").read_text())["pid"])
+
+    def gossip_key(self, name: str) -> bytes:
+        """The keys that Serf has, as it keeps them in its file."""
+        account = Account.find(self.home / "fs" / name)
+        directory = self.home / "run" / name if account is None else account.directory
+        return (directory / KEYRING_FILE).read_bytes()
 
     def kill(self, name: str) -> None:
         """End the daemon of a filesystem as a crash does, and wait until it has gone."""

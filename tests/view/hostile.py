@@ -69,6 +69,7 @@ _ACTIONS = (
     Action.XATTR,
     *(Action.ADMIT,) * 3,
     Action(FIRST_ANNOTATION),
+    Action.GOSSIP_KEY,
 )
 
 
@@ -293,6 +294,8 @@ class Hostile:
                 return b"\x01a\x00\x05value"
             case Action.MODE:
                 return encode_mode(0o600 + deed.name, Owner(b"root", b"adm", 0, 4) if deed.name % 2 else None)
+            case Action.GOSSIP_KEY:
+                return bytes(32)
             case _:
                 return b""
 
@@ -332,7 +335,7 @@ class Hostile:
 def _may_follow(action: Action, parent: Entry) -> bool:
     """Whether the log lets an entry stand there."""
     if action.is_annotation or parent.action.is_annotation:
-        return action.is_annotation
+        return action.is_annotation and parent.action is not Action.GOSSIP_KEY
     if action in KEY_ACTIONS:
         return parent.action in KEY_ACTIONS or parent.action in (Action.MKDIR, Action.WRITE)
     if parent.action in KEY_ACTIONS:

@@ -218,7 +218,9 @@ def test_the_entry_that_makes_it_count_comes_last(replica: Replica) -> None:
     entries = recover(replica).draft.entries
     assert entries[0].extensions.recovery is not None
     assert {entry.fingerprint for entry in entries} == {HEIR.fingerprint}
-    confirmation = entries[-1]
+    # Nothing but the gossip key hangs behind it.
+    confirmation, gossip_key = entries[-2:]
+    assert (gossip_key.action, gossip_key.parent) == (Action.GOSSIP_KEY, confirmation.hash)
     assert (confirmation.action, confirmation.content) == (Action.GRANT, HEIR.public)
     # All that hangs on '/' comes before it on every node, however it is delivered.
     chain = {entry.hash: entry for entry in entries if entry.action in (Action.GRANT, Action.ADMIT)}

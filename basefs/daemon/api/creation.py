@@ -21,7 +21,6 @@ import dns.exception
 import dns.resolver
 
 from basefs.daemon.config import SYNC_PORT_OFFSET, Home, NodeAddress, is_ip, parse_address
-from basefs.daemon.gossipkeys import KeptKey, SignedKey
 from basefs.daemon.handover import HandOver
 from basefs.daemon.keyfiles import KeyFile, default_keys, ensure_default_key, keep_key
 from basefs.daemon.lock import is_held
@@ -131,7 +130,8 @@ def create(
         nodes = [str(address) for address in addresses]
         with contextlib.closing(bootstrap(fresh, keys, nodes, is_open=is_open, recovery=recovery)) as replica:
             if not is_open:
-                KeptKey(SignedKey.make(1, keys[0][1], replica.identity)).save(fresh)
+                replica.commit(lambda author: author.key_holder.renew_gossip_key(), key=keys[0][1])
+                replica.sync_to_disk()
             identity = replica.identity.hex()
         kept = None if root is None else keep_key(root, home.root_key(name), overwrite=True)
     return Created(identity, kept)

@@ -18,6 +18,7 @@ from basefs.daemon.api.messages import (
     PublicKey,
     RecoverRootKey,
     RecoveryState,
+    RenewGossipKey,
     RevokeKey,
     RevokeOutcome,
 )
@@ -49,6 +50,7 @@ class KeyServices:
             ListKeys: self.keys,
             GrantKey: self.grant,
             RevokeKey: self.revoke,
+            RenewGossipKey: self.renew_gossip_key,
             InviteKey: self.invite,
             GetRecovery: self.recovery,
             RecoverRootKey: self.recover,
@@ -111,6 +113,16 @@ class KeyServices:
             request.signer,
         )
         return RevokeOutcome(fingerprint.hex(), plan)
+
+    def renew_gossip_key(self, request: RenewGossipKey) -> None:
+        """See `RenewGossipKey`."""
+        if self._replica.is_open:
+            raise UsageError(
+                "anybody may read this filesystem, so its gossip has no key of its own: 'basefs mount "
+                "--encrypt-key-file' on all nodes gives it one"
+            )
+        key = None if request.signer is None else signing_key(request.signer)
+        self._replica.commit(lambda author: author.key_holder.renew_gossip_key(), key=key)
 
     def recovery(self, request: GetRecovery) -> RecoveryState:
         """See `GetRecovery`."""

@@ -481,6 +481,14 @@ class RevokeKey(Request[RevokeOutcome]):
 
 
 @message
+class RenewGossipKey(Request[None]):
+    """Make a new gossip key of a closed filesystem."""
+
+    command = "rekey"
+    signer: OtherKey | None = None
+
+
+@message
 class PublicKey:
     """A public key and its fingerprint."""
 
@@ -631,7 +639,6 @@ class ClusterMember:
 
     Attributes:
         name, address: as Serf knows it; with the address in the name if another member is called the same.
-        namesakes: addresses of these.
         clones: addresses of other members that use the same key.
         status: `alive` if it has answered, `silent` if only Serf calls it alive, else as Serf knows it.
         own, same_filesystem: whether it is this node, and whether it is one of this filesystem.
@@ -648,7 +655,6 @@ class ClusterMember:
 
     name: str
     address: str
-    namesakes: list[str]
     clones: list[str]
     status: str
     own: bool
@@ -679,22 +685,6 @@ class ForgetMember(Request[None]):
     command = "forget"
 
     name: str
-
-
-@message
-class RenewedGossipKey:
-    """A new gossip key: its number, and how many of the others that are expected in the cluster have it at once."""
-
-    number: int
-    told: int
-    others: int
-
-
-@message
-class RenewGossipKey(Request[RenewedGossipKey]):
-    """Make a new gossip key of a closed filesystem."""
-
-    command = "rekey"
 
 
 @message

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -47,8 +47,6 @@ from basefs.daemon.api.messages import (
     PendingWork,
     Ping,
     Publish,
-    RenewedGossipKey,
-    RenewGossipKey,
     Request,
     ResourceTotals,
     RunningNode,
@@ -69,7 +67,7 @@ from basefs.fs.events.feed import Feed
 from basefs.fs.events.runner import Runner as HandlerRunner
 from basefs.fs.filesystem import Filesystem
 from basefs.fs.worktree.scratch import ScratchNames
-from basefs.gossip.members import TAG_KEY, Member, clones, display_names, join_host_port, namesakes
+from basefs.gossip.members import Member, clones, display_names, join_host_port
 from basefs.gossip.service import Gossip
 from basefs.log.hashes import ZERO_HASH, Fingerprint
 from basefs.log.interface import AddResult
@@ -238,12 +236,10 @@ class NodeServices:
         network: tuple[Gossip, SyncService] | None,
         stop: Callable[[], None],
         workers: Executor,
-        rekey: Callable[[], Awaitable[RenewedGossipKey]] | None = None,
     ) -> None:
         """`network`: `None` for a single node.  `stop` ends a daemon without a mount.
 
         `workers`: threads for what waits for the log or the disk; of its own, since many commands may wait at once.
-        `rekey` makes a new gossip key, in a closed filesystem.
         """
         self._replica = replica
         self._filesystem = filesystem
@@ -251,7 +247,6 @@ class NodeServices:
         self._runner = handlers
         self._network = network
         self._workers = workers
-        self._rekey = rekey
         self._started = time.time()
         self._writes = WriteWatch(replica)
         self._log = LogServices(replica, filesystem.scratch)
@@ -286,29 +281,20 @@ class NodeServices:
         elif isinstance(request, ForgetMember):
             found = None
             await self._forget(request.name)
-        elif isinstance(request, RenewGossipKey):
-            found = await self._renew_gossip_key()
         elif isinstance(request, GetStatus):
             found = await self._in_thread(self._status)
             busiest = await self._in_thread(self._busiest)
+            lost = await self._in_thread(self._log.awaited) if found.summary.incomplete else []
             # The last, since who is in step is so for a moment.
             members = None if self._network is None else list((await self._members(*self._network)).values())
-            lost = await self._in_thread(self._log.awaited) if _all_lack_the_same(found, members or ()) else []
+            if not _all_lack_the_same(found, members or ()):
+                lost = []
             node = RunningNode(self._started, self._replica.room.is_short(), members, busiest)
             found = dataclasses.replace(found, node=node, lost_contents=lost)
         else:
             found = await self._in_thread(lambda: self._answer_from_log(request))
         answer: Answer = found
         return answer
-
-    async def _renew_gossip_key(self) -> RenewedGossipKey:
-        self._cluster()
-        if self._rekey is None:
-            raise UsageError(
-                "anybody may read this filesystem, so its gossip has no key of its own: 'basefs mount "
-                "--encrypt-key-file' on all nodes gives it one"
-            )
-        return await self._rekey()
 
     def _answer_from_log(self, request: Request[Any]) -> Any:
         if isinstance(request, AddToLog):
@@ -368,15 +354,13 @@ class NodeServices:
         standing = set(sync.standing)
         found = gossip.members()
         ours = gossip.ours()
-        names, by_name, by_key = display_names(ours), namesakes(ours), clones(ours)
+        names, by_key = display_names(ours), clones(ours)
         members = {}
         for member in found:
             name = names.get(member.name, member.node_name)
             one = self._member(member, name, gossip, sync, standing)
             if member.name in names:
-                same_name = _but(member, by_name.get(member.node_name, []))
-                same_key = _but(member, by_key.get(member.tags.get(TAG_KEY, ""), []))
-                one = dataclasses.replace(one, namesakes=same_name, clones=same_key)
+                one = dataclasses.replace(one, clones=_but(member, by_key.get(member.machine, [])))
             members[member.name] = one
         return members
 
@@ -414,7 +398,6 @@ class NodeServices:
         return ClusterMember(
             name=name,
             address=member.gossip_address,
-            namesakes=[],
             clones=[],
             status=status,
             own=own,

@@ -129,8 +129,6 @@ def _peers(members: Sequence[ClusterMember]) -> Iterator[Metric]:
     for status in ("alive", "silent", "leaving", "left", "failed"):
         counted.add_metric([status], sum(member.status == status for member in members))
     yield counted
-    text = "Members whose name another member has, too"
-    yield GaugeMetricFamily("basefs_namesakes", text, value=sum(bool(member.namesakes) for member in members))
     text = "Members that use the key of another member"
     yield GaugeMetricFamily("basefs_clones", text, value=sum(bool(member.clones) for member in members))
     lag = GaugeMetricFamily(

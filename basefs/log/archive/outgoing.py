@@ -1,6 +1,7 @@
 """Export: from a log to an archive, in the order of arrival, so that each entry comes after all that it needs.
 
-It reads one state of the log, however much is written meanwhile, and verifies the hash of whatever it writes.
+It reads one state of the log, however much is written meanwhile, and verifies the hash of whatever it writes.  The
+gossip keys stay here: archives are sent to others than members.
 
 The archive of a path holds what somebody who has nothing else needs to verify it and to see the same tree there.  By
 path, since an entry's parent is on its own path or the one above (docs/formats.md, section 3):
@@ -79,7 +80,8 @@ def _entries(source: sqlite3.Connection, chosen: _Numbers | None) -> Iterator[En
             entry = None
         if entry is None or entry.hash != hash or checksum != checksum_of(data):
             raise DamagedLog(f"the log is damaged, entry {hash.hex()[:12]} does not match its hash: {_REMEDY}")
-        yield entry
+        if entry.action is not Action.GOSSIP_KEY:
+            yield entry
 
 
 class _Blocks:

@@ -38,7 +38,7 @@ from basefs.management.doctor import peers
 from basefs.management.doctor.finding import Diagnosis, note, problem
 from basefs.management.doctor.machine import POLICY, disk, examine_ports
 from basefs.management.grant import permission
-from basefs.management.members import clones_in_words, namesakes_in_words
+from basefs.management.members import clones_in_words
 from basefs.management.output import SHORT, counted, printable
 from basefs.management.session import client, connections
 from basefs.management.status import lost_in_words
@@ -183,12 +183,6 @@ class FilesystemExamination:
             yield note("serf", what, f"see {self._home.log_path(name)}")
         if not network.serf_connected:
             yield problem("serf", f"the Serf agent of {name} is not running", f"see {self._home.log_path(name)}")
-        for what in namesakes_in_words(members):
-            remedy = (
-                f"if one of them is gone: basefs members {name} --forget IP:PORT; otherwise, on one of them: rm "
-                f"{self._home.path / 'node'} (or choose another --hostname), unmount and mount again"
-            )
-            yield problem("names", what, remedy)
         for what in clones_in_words(members):
             remedy = (
                 "nobody can tell which of them has written an entry; on the copy: basefs genkey -f, unmount and mount "

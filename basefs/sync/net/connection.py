@@ -15,7 +15,7 @@ import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterator
 
-from basefs.sync.net.tls import ALPN, FIRST_BYTE, Credentials, Refused, TlsFilter
+from basefs.sync.net.tls import FIRST_BYTE, Credentials, Refused, TlsFilter
 from basefs.sync.net.uplink import Flow
 from basefs.sync.session.result import Reason
 from basefs.sync.wire.codec import encode
@@ -62,7 +62,6 @@ class Connection:
 
     Attributes:
         peer: the raw public key that the peer has proved to hold; `None` without TLS, or where any server is trusted.
-        protocol: what both sides speak under TLS, '' without it.
         refused: why TLS has ended the connection, `None` if it has not.
     """
 
@@ -74,24 +73,23 @@ class Connection:
         self._begun = False
         self._overhead = [0, 0]
         self.peer: bytes | None = None
-        self.protocol = ""
         self.refused: Refused | None = None
 
     @classmethod
-    async def open(cls, host: str, port: int, credentials: Credentials | None, protocol: str = ALPN) -> Connection:
-        """Connect, under TLS with credentials, to speak this protocol there.  Raises OSError, `Refused`."""
+    async def open(cls, host: str, port: int, credentials: Credentials | None) -> Connection:
+        """Connect, under TLS with credentials.  Raises OSError, `Refused`."""
         connection = cls(*await asyncio.open_connection(host, port, limit=CHUNK))
         if credentials is not None:
             try:
-                await connection.begin(credentials, protocol)
+                await connection.begin(credentials)
             except BaseException:
                 connection.abort()
                 raise
         return connection
 
-    async def begin(self, credentials: Credentials, protocol: str = ALPN) -> None:
+    async def begin(self, credentials: Credentials) -> None:
         """Be the client of a TLS handshake.  Raises OSError, `Refused`."""
-        await self._shake(credentials.client(protocol), b"")
+        await self._shake(credentials.client(), b"")
 
     async def accept(self, credentials: Credentials, turn: Callable[[], Awaitable[None]] | None = None) -> None:
         """Be the server of a TLS handshake.  Raises OSError, `Refused` after the peer was told why.
@@ -127,7 +125,7 @@ class Connection:
                 # An alert tells the peer.
                 self._send_of(tls)
                 raise
-        self._tls, self.peer, self.protocol = tls, tls.peer, tls.protocol
+        self._tls, self.peer = tls, tls.peer
 
     def _send_of(self, tls: TlsFilter) -> int:
         data = tls.to_send()

@@ -220,7 +220,6 @@ class Contact:
         asked: its log as it told when it was asked, and not before `asked_at`.
         apart_at: since when its log has been one that never was here.
         missing_at: since when contents are missing there.
-        expelled: the raw key that it had proved, once that was no member's any more; empty if another one has answered.
     """
 
     sent: int = 0
@@ -236,7 +235,6 @@ class Contact:
     asked_at: float = 0.0
     apart_at: float = 0.0
     missing_at: float = 0.0
-    expelled: bytes = b""
 
     def lag(self, ours: Digest, past: LogPast, now: float) -> Lag | None:
         """How far we are apart, `ours` being the log that is here now; `None` if it has told nothing yet."""
@@ -295,16 +293,12 @@ class Contacts:
             contact.apart_at = now
         if was is None or not was.missing:
             contact.missing_at = now
-        contact.log, contact.heard_at, contact.expelled = theirs, now, b""
+        contact.log, contact.heard_at = theirs, now
         if asked_at is not None:
             contact.asked, contact.asked_at = theirs, asked_at
         if contact.away:
             # It is there again, and this session may last for hours on a narrow link.
             contact.trouble, contact.away = "", False
-
-    def expel(self, address: Address, key: bytes) -> None:
-        """The key that a peer has proved is no member's any more.  Not what it says: nobody else can cause that."""
-        self._of(address).expelled = key
 
     def has_room(self, address: Address, has_room: bool, now: float) -> None:
         """A peer has told whether its disk takes something."""

@@ -14,12 +14,11 @@ from functools import partial
 
 from basefs.log.interface import LogState
 from basefs.sync.net.connection import CHUNK, Connection
-from basefs.sync.net.keys import answer_keys
 from basefs.sync.net.parties import Party
 from basefs.sync.net.peers import Address
 from basefs.sync.net.places import Places
 from basefs.sync.net.strangers import HANDSHAKE_SECONDS, Strangers
-from basefs.sync.net.tls import ALPN_KEY, Credentials, Refused
+from basefs.sync.net.tls import Credentials, Refused
 from basefs.sync.net.transport import Keeper, Session, SessionContext, core_of
 from basefs.sync.session.push import Notice
 from basefs.sync.session.recent import Recent
@@ -68,8 +67,6 @@ class SyncServer:
         self._met: Recent[str, None] = Recent()
         #: Those of them that prove one again.
         self._returning: Counter[str] = Counter()
-        #: The keys of members that exchange the gossip key.
-        self._exchanging: set[bytes] = set()
         self._told: Counter[Party] = Counter()
 
     @property
@@ -131,8 +128,6 @@ class SyncServer:
         loop = asyncio.get_running_loop()
         if self._penalties.banned(who, loop.time()):
             return await self._turn_away(who, Refuse(Refusal.BANNED, "come back later"), connection)
-        if connection.protocol == ALPN_KEY:
-            return await self._exchange_keys(who, key, connection)
         unlucky = self._places.enter(connection, who)
         if unlucky is connection:
             return await self._turn_away(who, Refuse(Refusal.BUSY, "too many sessions"), connection)
@@ -199,17 +194,6 @@ class SyncServer:
             return False
         self._met[host] = None
         return True
-
-    async def _exchange_keys(self, who: Party, key: bytes, connection: Connection) -> None:
-        """One at a time with each member: a slow one has its place, and no second one."""
-        if self._shared.keys is None or key in self._exchanging:
-            return
-        self._exchanging.add(key)
-        try:
-            await asyncio.sleep(self._shared.pace.delay(who, asyncio.get_running_loop().time()))
-            await answer_keys(connection, self._shared.keys)
-        finally:
-            self._exchanging.discard(key)
 
     async def _turn_away(self, who: Party, refuse: Refuse, connection: Connection) -> None:
         """Tell why and close; not even that if there are many to be told, which costs least."""

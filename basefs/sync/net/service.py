@@ -290,14 +290,8 @@ class SyncService:
             digits = fingerprint_of(session.key).hex()[:12]
             log.info("%s:%d: session ended: the key %s is no member any more", *session.address, digits)
             session.expel()
-        for address, key in [(address, key) for address, key in self._shared.proved.items() if key in gone]:
+        for address in [address for address, key in self._shared.proved.items() if key in gone]:
             del self._shared.proved[address]
-            self._shared.contacts.expel(address, key)
-
-    def expelled_at(self, address: Address) -> bytes:
-        """The raw public key that the node at an address proved last, if it is no member's any more; else empty."""
-        key, credentials = self.contact(address).expelled, self._shared.credentials
-        return key if credentials is not None and key not in (credentials.trusted or ()) else b""
 
     async def trust(self, keys: frozenset[bytes], own: SigningKey) -> None:
         """Turn away all keys but these at once, then let in those that are new, and show our own one.

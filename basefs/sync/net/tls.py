@@ -26,9 +26,8 @@ from basefs.log.hashes import sha224
 from basefs.log.keys import SigningKey
 from basefs.sync.session.result import Reason
 
-#: What is spoken inside of it (RFC 7301): a session, or the exchange of the gossip key.
+#: What is spoken inside of it (RFC 7301).
 ALPN = "basefs/3"
-ALPN_KEY = "basefs-key/2"
 #: The first byte of a TLS connection: a handshake record (RFC 8446, section 5.1).  No line of a session begins with it.
 FIRST_BYTE = b"\x16"
 #: Anchors that are loaded at once: other threads wait meanwhile, a millisecond for each where there are thousands.
@@ -81,7 +80,7 @@ class Credentials:
         self.public = key.public
         self.trusted: frozenset[bytes] | None = None
         self._chain = _chain(key)
-        self._clients: dict[str, ssl.SSLContext]
+        self._client: ssl.SSLContext
         self._server: ssl.SSLContext
         #: The trusted keys and the own one that the contexts are for.
         self._built: tuple[frozenset[bytes] | None, bytes] | None = None
@@ -105,35 +104,28 @@ class Credentials:
         wanted = keys, self.public
         built, shown = self._built or (None, b"")
         if built is not None and keys is not None and built < keys and shown == self.public:
-            for context in (self._clients[ALPN], self._server):
+            for context in (self._client, self._server):
                 _trust(context, keys - built)
         elif wanted != self._built:
             # Anchors cannot be taken out of a context.
-            client = self._context(ssl.PROTOCOL_TLS_CLIENT, keys, ALPN)
-            self._server = self._context(ssl.PROTOCOL_TLS_SERVER, keys or (), ALPN, ALPN_KEY)
-            self._clients = {ALPN: client}
-        self.trusted = keys
-        if wanted != self._built:
-            # The others are made when they are needed.
-            self._clients, self._built = {ALPN: self._clients[ALPN]}, wanted
+            self._client = self._context(ssl.PROTOCOL_TLS_CLIENT, keys)
+            self._server = self._context(ssl.PROTOCOL_TLS_SERVER, keys or ())
+        self.trusted, self._built = keys, wanted
 
-    def client(self, protocol: str = ALPN) -> TlsFilter:
-        """The side that opens a connection, to speak this protocol."""
-        context = self._clients.get(protocol)
-        if context is None:
-            context = self._clients[protocol] = self._context(ssl.PROTOCOL_TLS_CLIENT, self.trusted, protocol)
-        return TlsFilter(self, context, is_server=False)
+    def client(self) -> TlsFilter:
+        """The side that opens a connection."""
+        return TlsFilter(self, self._client, is_server=False)
 
     def server(self) -> TlsFilter:
         """The side that accepts one; it trusts nobody if the client trusts anybody."""
         return TlsFilter(self, self._server, is_server=True)
 
-    def _context(self, side: int, trusted: Iterable[bytes] | None, *protocols: str) -> ssl.SSLContext:
+    def _context(self, side: int, trusted: Iterable[bytes] | None) -> ssl.SSLContext:
         context = ssl.SSLContext(side)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE if trusted is None else ssl.CERT_REQUIRED
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.set_alpn_protocols(list(protocols))
+        context.set_alpn_protocols([ALPN])
         for flag in _STRICT:
             context.verify_flags |= getattr(ssl, flag, 0)
         if side == ssl.PROTOCOL_TLS_SERVER:
@@ -163,7 +155,6 @@ class TlsFilter:
     Attributes:
         peer: the raw public key of the node key that the peer has proved, once `shake` returned true; `None` where any
             server is trusted.
-        protocol: what both sides speak, once it did.
         ended: whether the peer said that it sends nothing more.
     """
 
@@ -174,7 +165,6 @@ class TlsFilter:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=is_server)
         self._heard = 0
         self.peer: bytes | None = None
-        self.protocol = ""
         self.ended = False
 
     def shake(self, data: bytes) -> bool:
@@ -193,8 +183,7 @@ class TlsFilter:
             return False
         except ssl.SSLError as error:
             raise self._refused(error) from None
-        self.protocol = self._object.selected_alpn_protocol() or ""
-        if not self.protocol:
+        if self._object.selected_alpn_protocol() is None:
             raise Refused(Reason.NO_TLS, "it speaks another protocol inside of TLS")
         if self._credentials.trusted is not None or self._is_server:
             self.peer = self._verified_peer()

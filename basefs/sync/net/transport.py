@@ -23,7 +23,6 @@ from basefs.errors import BaseFSError, NoSpace
 from basefs.log.interface import Digest, LogState
 from basefs.log.room import Room
 from basefs.sync.net.connection import CHUNK, ROUND_TRIPS, Connection
-from basefs.sync.net.keys import ExchangeKeys
 from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import Address, Contact, Contacts, Pace, PenaltyBox, Throttle, Traffic
 from basefs.sync.net.tls import Credentials, Refused
@@ -81,8 +80,8 @@ class SessionContext:
         contacts: what is known of the peers.
         room: whether the disk of the log takes more; `None`: there is no disk.
         credentials: the key of this node, and whom it lets in; `None`: the filesystem is open.
+        is_member: whether a raw public key is a member's by the log of now: sessions end a moment after a revoke.
         proved: the keys that peers have proved where this node called them, by address, the oldest first.
-        keys: exchanges the gossip key with a member; `None`: there is none.
         sessions: those that run, in the order of their beginnings.
         awake: the time by which sessions judge their peers.
         turns: whose turn it is to work, of the sessions that compare: one slice a round of the event loop, so that
@@ -105,8 +104,8 @@ class SessionContext:
     contacts: Contacts = field(default_factory=Contacts)
     room: Room | None = None
     credentials: Credentials | None = None
+    is_member: Callable[[bytes], bool] = lambda key: True
     proved: Recent[Address, bytes] = field(default_factory=Recent)
-    keys: ExchangeKeys | None = None
     sessions: dict[Session, None] = field(default_factory=dict)
     awake: Awake = field(default_factory=Awake)
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -526,7 +525,7 @@ def core_of(
         if shared.is_at((host, peer), key):
             shared.contacts.has_room((host, peer), has_room, asyncio.get_running_loop().time())
 
-    remote = RemotePeer(host, shared.parties.sharing(host, key), tells, has_room)
+    remote = RemotePeer(host, shared.parties.sharing(host, key), tells, has_room, lambda: shared.is_member(key))
     limits, requests = shared.limits, shared.requests
     return SyncProtocol(
         state, role, port=port, limits=limits, stay=stay, full=shared.is_full, requests=requests, peer=remote

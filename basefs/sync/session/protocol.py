@@ -235,13 +235,15 @@ class SyncProtocol:
         self._stay = stay
         self._full = full
         self._receiver = Receiver(log, self.counters, limits, requests, self.peer)
-        self._responder = Responder(log, self.counters, self._receiver)
+        self._responder = Responder(log, self.counters, self._receiver, self.peer.is_member)
         self._queue = RequestQueue(self._responder.write, limits.backlog, self._responder.turn)
         self._events: list[Notice] = []
         self._exchange = BlockExchange(
             requests, self._receiver, lambda have: self._queue.control(encode(have)), self._queue.ask
         )
-        self._push = PushSession(log, self._queue, self.counters, limits, self._events.append, self._exchange)
+        self._push = PushSession(
+            log, self._queue, self.counters, limits, self._events.append, self._exchange, self.peer.is_member
+        )
         self._lines = LineBuffer()
         self._timers = Timers(limits)
         self._progress = Progress(limits, requests)

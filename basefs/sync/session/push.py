@@ -143,12 +143,16 @@ class PushSession:
         limits: Limits,
         notify: Callable[[Notice], None],
         exchange: BlockExchange,
+        is_member: Callable[[], bool],
     ) -> None:
-        """`notify` is called with each notice; the same one may come several times.  `exchange`: of this session."""
+        """`notify` is called with each notice; the same one may come several times.  `exchange`: of this session.
+
+        `is_member`: see `RemotePeer`.
+        """
         self._notify = notify
         self._log = log
         self._outbox = outbox
-        self._encoder = BatchEncoder(log, counters, lambda root: self._whole)
+        self._encoder = BatchEncoder(log, counters, lambda root: self._whole, is_member)
         self._exchange = exchange
         #: Whether contents that may be exchanged were sent whole the last time.
         self._whole = True

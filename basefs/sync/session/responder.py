@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from basefs.log.blocks import LISTED, places
-from basefs.log.entries import encoded_of, needs_of
+from basefs.log.entries import encoded_of, is_gossip_key, needs_of
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash
 from basefs.log.interface import LogState
 from basefs.path import Path
@@ -102,9 +102,14 @@ class BatchEncoder:
     """Turns entries and blocks into ENTRIES and BLOCKS lines, and counts them."""
 
     def __init__(
-        self, state: LogState, counters: SessionCounters, is_whole: Callable[[BlockHash], bool] = lambda root: True
+        self,
+        state: LogState,
+        counters: SessionCounters,
+        is_whole: Callable[[BlockHash], bool] = lambda root: True,
+        is_member: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_whole`: see `content_of`."""
+        """`is_whole`: see `content_of`; `is_member`: see `RemotePeer`."""
+        self._is_member = is_member
         self._state = state
         self._counters = counters
         self._is_whole = is_whole
@@ -121,6 +126,9 @@ class BatchEncoder:
         for data in encoded:
             if data == PAUSE:
                 yield PAUSE
+                continue
+            if is_gossip_key(data) and not self._is_member():
+                # Its session is about to end; the secret behind its revoke must not be faster.
                 continue
             batch.append(data)
             size += len(data) * 4 // 3
@@ -170,11 +178,13 @@ class Responder:
         gives: whether the peer's log takes what is here; if not, it gets what it requests.
     """
 
-    def __init__(self, state: LogState, counters: SessionCounters, receiver: Receiver) -> None:
+    def __init__(
+        self, state: LogState, counters: SessionCounters, receiver: Receiver, is_member: Callable[[], bool]
+    ) -> None:
         self._state = state
         self._receiver = receiver
         # The peer gets blocks that neighbours exchange from these, or asks for them.
-        self._encoder = BatchEncoder(state, counters, lambda root: not receiver.is_exchanged(root))
+        self._encoder = BatchEncoder(state, counters, lambda root: not receiver.is_exchanged(root), is_member)
         self._indexes = Indexes(state)
         self._whole: set[Path] = set()
         #: Whether other sessions of this node ask before this one.

@@ -160,6 +160,7 @@ class RemotePeer:
         port: its own sync port, 0 if unknown.
         host: where it is, '' if unknown.
         party: party of the peer (`parties.py`); its orphans count against that party.
+        is_member: whether it is a member by the log of now; it is asked for each gossip key that the peer would get.
     """
 
     def __init__(
@@ -168,12 +169,14 @@ class RemotePeer:
         party: str = "",
         on_log: Callable[[int, Digest], None] | None = None,
         on_room: Callable[[int, bool], None] | None = None,
+        is_member: Callable[[], bool] = lambda: True,
     ) -> None:
         """Each is called with its sync port: `on_log` with its log each time that it tells of it, `on_room` with
         whether its disk takes something each time that it greets."""
         self.greeting: Hash | None = None
         self.host = host
         self.party = party
+        self.is_member = is_member
         self._on_log = on_log
         self._on_room = on_room
 

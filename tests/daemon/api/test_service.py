@@ -37,7 +37,7 @@ def test_what_the_manager_hears(node: Node, conf: Cli, mounted: bool) -> None:
             assert node.summary("conf")["state"] == ("mounted" if mounted else "running")
             assert point.is_mount() == mounted
             where = str(point) if mounted else "not mounted"
-            assert f"STATUS={where}, single node, 3 entries" in heard
+            assert f"STATUS={where}, single node, 4 entries" in heard
             daemon.terminate()
             while "STOPPING=1" not in heard:
                 heard.append(manager.recv(1000).decode())

@@ -24,13 +24,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from basefs.errors import NetworkError, PeerUnreachable
 from basefs.log.hashes import sha224
 from basefs.log.interface import Digest
 from basefs.log.keys import SigningKey
 from basefs.sync.net import tls
 from basefs.sync.net.connection import Connection
-from basefs.sync.net.keys import exchange_keys
 from basefs.sync.net.parties import Parties
 from basefs.sync.net.peers import PenaltyBox
 from basefs.sync.net.server import SyncServer
@@ -732,66 +730,6 @@ def test_a_member_has_one_session_that_stands_whatever_ports_it_tells() -> None:
             assert [stands for _, stands in found] == [True, False, False] * 2
             for connection, _ in found:
                 connection.abort()
-
-    run(main())
-
-
-OURS, THEIRS = bytes(129), bytes(range(129))
-
-
-async def _key_of(server: SyncServer, key: SigningKey, *trusted: SigningKey) -> tuple[bytes, bytes]:
-    return await exchange_keys(HOST, server.port, credentials(key, *trusted), lambda _: OURS)
-
-
-def test_members_exchange_the_key_of_gossip_and_a_stranger_gets_none() -> None:
-    heard = []
-
-    async def exchange(member: bytes, theirs: bytes) -> bytes:
-        heard.append((member, theirs))
-        return THEIRS
-
-    async def main() -> None:
-        shared = SessionContext(credentials=credentials(B, A), keys=exchange)
-        server = SyncServer(MemoryLog(ROOT), HOST, 0, max_sessions=4, shared=shared)
-        await server.start()
-        try:
-            assert await _key_of(server, A, B) == (B.public, THEIRS)
-            with pytest.raises(NetworkError, match="not known there"):
-                await _key_of(server, STRANGER, B)
-            with pytest.raises(NetworkError, match="not known here"):
-                await _key_of(server, A, STRANGER)
-        finally:
-            await server.stop()
-        with pytest.raises(PeerUnreachable):
-            await _key_of(server, A, B)
-
-    asyncio.run(main())
-    assert heard == [(A.public, OURS)]
-
-
-def test_a_slow_member_keeps_no_other_from_the_key_of_gossip() -> None:
-    async def main() -> None:
-        begun, goes_on = asyncio.Event(), asyncio.Event()
-
-        async def exchange(member: bytes, theirs: bytes) -> bytes:
-            if member == A.public:
-                begun.set()
-                await goes_on.wait()
-            return THEIRS
-
-        shared = SessionContext(credentials=credentials(B, A, STRANGER), keys=exchange)
-        server = SyncServer(MemoryLog(ROOT), HOST, 0, max_sessions=4, shared=shared)
-        await server.start()
-        try:
-            slow = asyncio.ensure_future(_key_of(server, A, B))
-            await begun.wait()
-            assert await _key_of(server, STRANGER, B) == (B.public, THEIRS)
-            with pytest.raises(PeerUnreachable):
-                await _key_of(server, A, B)
-            goes_on.set()
-            assert await slow == (B.public, THEIRS)
-        finally:
-            await server.stop()
 
     run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from basefs.sync.wire.codec import parse
 from basefs.sync.wire.limits import ENTRIES_PER_SLICE, INLINE_BLOCKS, MAX_LINE
 from basefs.sync.wire.messages import PAUSE, Blocks, Entries
 from tests.support.helpers import ROOT_KEY
-from tests.sync.helpers import Writer, random_bytes
+from tests.sync.helpers import Writer, random_bytes, unsigned
 
 
 def pack(log, encoded):
@@ -31,6 +32,19 @@ def test_a_small_content_follows_its_entry():
     messages, counters = pack(writer.log(), [entry.encode()])
     assert messages == [Entries((entry.encode(),)), Blocks(tuple(writer.blocks))]
     assert (counters.entries_sent, counters.blocks_sent) == (1, 3)
+
+
+def test_a_gossip_key_goes_to_members_of_now_alone():
+    """The revoke of the peer may have come with it, and its session ends a moment later."""
+    writer = Writer()
+    entry = writer.write((b"f",))
+    secret = unsigned(entry.hash, Action.GOSSIP_KEY, b"", bytes(32))
+    for is_member in (True, False):
+        lines = BatchEncoder(writer.log(), SessionCounters(), is_member=partial(bool, is_member)).entries(
+            [entry.encode(), secret.encode()]
+        )
+        wanted = (entry.encode(), secret.encode()) if is_member else (entry.encode(),)
+        assert [parse(line[:-1]) for line in lines if line != PAUSE] == [Entries(wanted)]
 
 
 def test_inline_at_the_limit_and_above():
