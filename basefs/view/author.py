@@ -194,11 +194,6 @@ class Author:
 
     # -- making paths -------------------------------------------------------------------------------------------------
 
-    def check_create(self, path: Path) -> None:
-        """Raise what creating a path would raise."""
-        directory = self._check_new(path)
-        self._signer.key_for(directory.authority, path)
-
     def make_directory(
         self, path: Path, *, mode: int = DIRECTORY_MODE, owner: Owner | None = None, mtime: int | None = None
     ) -> Draft:
@@ -346,9 +341,6 @@ class Author:
         wanted = _with_attributes(node.state, mode, owner)
         if mtime is not None:
             wanted = wanted._replace(mtime=mtime)
-            if node.touched and mtime == node.state.mtime:
-                # A directory shows when its names last changed; setting its time ends that, whatever the log says.
-                end = end._replace(state=end.state._replace(mtime=mtime - 1))
         if xattrs is not None:
             wanted = wanted._replace(xattrs=tuple(sorted(xattrs)))
         if wanted != end.state:

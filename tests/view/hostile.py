@@ -351,6 +351,5 @@ def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
             content = b"" if kind is Kind.DIRECTORY else replica.read(names)
         except StoreError as error:
             content = type(error)
-        mtime = 0 if kind is Kind.DIRECTORY else it.mtime
-        found[names] = (kind, it.mode, it.owner, it.size, it.version, it.origin, mtime, content)
+        found[names] = (kind, it.mode, it.owner, it.size, it.version, it.origin, it.mtime, content)
     return found

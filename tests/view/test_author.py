@@ -94,7 +94,7 @@ def test_times_that_an_entry_cannot_store() -> None:
 
 def test_symbolic_link(user: User) -> None:
     user.does(lambda author: author.make_symlink(path("/s"), b"../x"))
-    assert user.replica.read_link(path("/s")) == b"../x"
+    assert user.replica.read(path("/s")) == b"../x"
 
 
 def test_made_again_after_a_delete(user: User) -> None:
