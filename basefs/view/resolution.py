@@ -22,7 +22,7 @@ from basefs.log.store import Store
 from basefs.view.contributors import Contributors
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
-from basefs.view.walk import Forest, Incarnation, MergedDirectory, Outcome, Walk
+from basefs.view.walk import Forest, MergedDirectory, Outcome, Walk
 
 #: Directories, and states behind entries, that are remembered: some 200 bytes each, with extended attributes 4 kB.
 _REMEMBERED = 4096
@@ -282,10 +282,10 @@ class Ancestry:
 
 
 class _Answers(Generic[T]):
-    """The answers to one question about what is below directories: by the directory and the keys valid in it."""
+    """The answers to one question about what is below directories: by the directory, and the keys valid in it."""
 
     def __init__(self) -> None:
-        self._found: dict[EntryHash, list[tuple[Authority, T]]] = {}
+        self._found: dict[tuple[EntryHash, ...], list[tuple[Authority, T]]] = {}
 
     def __len__(self) -> int:
         return len(self._found)
@@ -294,14 +294,14 @@ class _Answers(Generic[T]):
         """Forget all of them."""
         self._found.clear()
 
-    def of(self, directory: Incarnation) -> T | None:
+    def of(self, directory: MergedDirectory) -> T | None:
         """The answer, if it is known."""
-        answers = self._found.get(directory.mkdir, ())
+        answers = self._found.get(directory.mkdirs, ())
         return next((answer for authority, answer in answers if authority == directory.authority), None)
 
-    def note(self, directory: Incarnation, answer: T) -> None:
+    def note(self, directory: MergedDirectory, answer: T) -> None:
         """It was found."""
-        self._found.setdefault(directory.mkdir, []).append((directory.authority, answer))
+        self._found.setdefault(directory.mkdirs, []).append((directory.authority, answer))
 
 
 class Resolver:
@@ -401,24 +401,9 @@ class Resolver:
         walk = Walk(self, Forest.of(entries, directory.mkdirs), directory)
         return self._result(walk), walk
 
-    def past(
-        self, entries: Sequence[Placed], directory: MergedDirectory, tips: Sequence[EntryHash] | None
-    ) -> Outcome | None:
-        """The outcome of a path when its branches ended with these entries; other arguments as for `path`.
-
-        Without any: when nothing was there last, `None` if something always was.
-        """
-        walk = Walk(self, Forest.of(entries, directory.mkdirs), directory)
-        if tips is None:
-            return walk.last_absence()
-        ends = [end for tip in tips if (end := walk.end(tip)) is not None]
-        if not ends:
-            return None
-        return ends[0]._replace(
-            tips=tuple(tip for end in ends for tip in end.tips),
-            authorities=tuple(keys for end in ends for keys in end.authorities),
-            directories=tuple(mkdir for end in ends for mkdir in end.directories),
-        )
+    def past(self, entries: Sequence[Placed], directory: MergedDirectory, tip: EntryHash) -> Outcome | None:
+        """The outcome of a path when it ended with an entry; `None` without it, other arguments as for `path`."""
+        return Walk(self, Forest.of(entries, directory.mkdirs), directory).end(tip)
 
     def removed(self, entries: Sequence[Placed], directory: MergedDirectory) -> MergedDirectory | None:
         """The directory that a path was before it was removed; arguments as for `path`.
@@ -427,7 +412,7 @@ class Resolver:
         """
         walk = Walk(self, Forest.of(entries, directory.mkdirs), directory)
         walk.winner()
-        deleted = {one.mkdir: one.authority for one in walk.deleted}
+        deleted = {one.mkdirs[0]: one.authority for one in walk.deleted}
         if not deleted:
             return None
         mkdirs = tuple(deleted)
@@ -486,19 +471,19 @@ class Resolver:
 
     # These ask each other, a level of the tree deeper each time: a path has at most `MAX_DEPTH` names.
 
-    def has_effective_below(self, directory: Incarnation) -> bool:
-        """Whether any entry below one incarnation of a directory, however deep, counts."""
+    def has_effective_below(self, directory: MergedDirectory) -> bool:
+        """Whether any entry below a directory, however deep, counts."""
         return self._ask(self._effective, self._find_effective, directory)
 
-    def has_life_below(self, directory: Incarnation) -> bool:
-        """Whether any path below one incarnation of a directory, however deep, is live."""
+    def has_life_below(self, directory: MergedDirectory) -> bool:
+        """Whether any path below a directory, however deep, is live."""
         return self._ask(self._alive, self._find_life, directory)
 
-    def contributors_below(self, directories: Iterable[Incarnation]) -> Contributors:
+    def contributors_below(self, directories: Iterable[MergedDirectory]) -> Contributors:
         """The keys valid now that signed anything below any of these directories."""
         return Contributors.united(self._ask(self._contributors, self._find_contributors, one) for one in directories)
 
-    def _ask(self, answers: _Answers[T], find: Callable[[Incarnation], T], directory: Incarnation) -> T:
+    def _ask(self, answers: _Answers[T], find: Callable[[MergedDirectory], T], directory: MergedDirectory) -> T:
         """An answer that is known, or else found; none is forgotten while others may need it."""
         is_much = len(self._effective) + len(self._alive) + len(self._contributors) > _REMEMBERED
         if self._version != self._store.version or (is_much and not self._asked):
@@ -516,39 +501,35 @@ class Resolver:
             answers.note(directory, known)
         return known
 
-    def _find_effective(self, directory: Incarnation) -> bool:
+    def _find_effective(self, directory: MergedDirectory) -> bool:
         for walk in self._walks_below(directory):
             if any(branch is not None for branch in walk.branches.values()):
                 return True
         return False
 
-    def _find_life(self, directory: Incarnation) -> bool:
+    def _find_life(self, directory: MergedDirectory) -> bool:
         for walk in self._walks_below(directory):
             winner = walk.winner()
             if winner is not None and winner.state.kind is not Kind.ABSENT:
                 return True
         return False
 
-    def _find_contributors(self, directory: Incarnation) -> Contributors:
+    def _find_contributors(self, directory: MergedDirectory) -> Contributors:
         found: list[Contributors] = []
         for walk in self._walks_below(directory):
             outcome = self._result(walk)
             if outcome is not None:
                 found.append(outcome.contributors)
-                deeper = (Incarnation(mkdir, outcome.authority, directory.depth + 1) for mkdir in outcome.directories)
-                found.append(self.contributors_below(deeper))
+                whole = outcome.as_directory(directory.depth + 1)
+                found.append(self.contributors_below(whole._replace(mkdirs=(mkdir,)) for mkdir in whole.mkdirs))
         return Contributors.united(found)
 
-    def _walks_below(self, directory: Incarnation) -> Iterator[Walk]:
-        """The walks over the paths directly in one incarnation of a directory."""
-        inside = MergedDirectory((directory.mkdir,), directory.authority, directory.depth + 1)
-        for entries in self._entries_in(directory.mkdir):
-            yield Walk(self, Forest.of(entries, inside.mkdirs), inside)
-
-    def _entries_in(self, mkdir: EntryHash) -> Collection[Sequence[Placed]]:
-        """The entries of each path directly in one incarnation of a directory."""
-        placed = self._store.get(mkdir)
-        return () if placed is None else self._store.entries_under(placed.path_id, (mkdir,)).values()
+    def _walks_below(self, directory: MergedDirectory) -> Iterator[Walk]:
+        """The walks over the paths directly in a directory."""
+        placed = self._store.get(directory.mkdirs[0])
+        if placed is not None:
+            for entries in self._store.entries_under(placed.path_id, directory.mkdirs).values():
+                yield Walk(self, Forest.of(entries, directory.mkdirs), directory)
 
 
 def _origin_of_state(placed: Placed) -> EntryHash | None:

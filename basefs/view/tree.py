@@ -152,16 +152,6 @@ class Tree:
             node = child
         return node
 
-    def nearest(self, path: Sequence[bytes]) -> Node:
-        """The node at a path, or of the nearest directory above it that is there."""
-        node = self.root
-        for name in path:
-            child = self.children(node).get(name) if node.is_directory else None
-            if child is None:
-                break
-            node = child
-        return node
-
     def loaded(self, path: Sequence[bytes]) -> Node | None:
         """The node at a path as it was after the last update, if somebody has looked at it; looks nothing up."""
         node = self._root

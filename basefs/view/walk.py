@@ -169,20 +169,6 @@ class Forest:
         return forest
 
 
-class Incarnation(NamedTuple):
-    """One incarnation of a directory, by its mkdir entry.
-
-    Attributes:
-        mkdir: that entry.
-        authority: the keys valid in it.
-        depth: number of components of its path.
-    """
-
-    mkdir: EntryHash
-    authority: Authority
-    depth: int
-
-
 class OtherPaths(Protocol):
     """The properties of other paths that the walk over one path needs."""
 
@@ -192,13 +178,13 @@ class OtherPaths(Protocol):
     def snapshot(self, entry: EntryHash) -> State:
         """The state of a file after an entry, whatever its path; not known of anything else."""
 
-    def has_effective_below(self, directory: Incarnation) -> bool:
-        """Whether any entry below one incarnation of a directory, however deep, counts."""
+    def has_effective_below(self, directory: MergedDirectory) -> bool:
+        """Whether any entry below a directory, however deep, counts."""
 
-    def has_life_below(self, directory: Incarnation) -> bool:
-        """Whether any path below one incarnation of a directory, however deep, is live."""
+    def has_life_below(self, directory: MergedDirectory) -> bool:
+        """Whether any path below a directory, however deep, is live."""
 
-    def contributors_below(self, directories: Collection[Incarnation]) -> Contributors:
+    def contributors_below(self, directories: Collection[MergedDirectory]) -> Contributors:
         """The keys valid now that signed anything below any of these directories."""
 
 
@@ -221,7 +207,7 @@ class Walk:
         self._depth = directory.depth
         self.states: dict[EntryHash, State] = {}
         self.authorities: dict[EntryHash, Authority] = {}
-        self.deleted: list[Incarnation] = []
+        self.deleted: list[MergedDirectory] = []
         self.decided_below: set[EntryHash] = set()
         self._order: list[Placed] = []
         self._base = directory.authority
@@ -329,16 +315,6 @@ class Walk:
             state = state.remains
         return Branch(state, entry, authority, NOBODY, hash).outcome()
 
-    def last_absence(self) -> Outcome | None:
-        """The last outcome without an object, on the way to the present one; `None` if there always was one."""
-        branch = self.winner()
-        entry = None if branch is None else branch.tip
-        while entry is not None:
-            if self.states[entry.hash].kind is Kind.ABSENT:
-                return self.end(entry.hash)
-            entry = self.forest.states.get(entry.parent)
-        return None
-
     def _is_built_upon(self, entry: Entry, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
         if any(authority.allows(key.fingerprint) for key in self.forest.hanging.get(entry.hash, ())):
@@ -346,12 +322,16 @@ class Walk:
         if entry.action is not Action.MKDIR:
             return False
         self.decided_below.add(entry.hash)
-        return self._others.has_effective_below(Incarnation(entry.hash, authority, self._depth))
+        return self._others.has_effective_below(self._made_by(entry.hash, authority))
+
+    def _made_by(self, mkdir: EntryHash, authority: Authority) -> MergedDirectory:
+        """The directory that one entry of the path has made, in which these keys are valid."""
+        return MergedDirectory((mkdir,), authority, self._depth + 1)
 
     def _has_life(self, remains: State, authority: Authority) -> bool:
         """Whether anything lives in a directory that was deleted."""
         assert remains.origin is not None
-        directory = Incarnation(remains.origin, authority, self._depth)
+        directory = self._made_by(remains.origin, authority)
         self.deleted.append(directory)
         return self._others.has_life_below(directory)
 
@@ -391,7 +371,7 @@ class Walk:
     def _weighed(self, branch: Branch) -> Branch:
         """A branch that ends as a directory, together with the contributors of what is in that."""
         known: list[Contributors] = []
-        places: list[Incarnation] = []
+        places: list[MergedDirectory] = []
         todo = [branch]
         while todo:
             part = todo.pop()
@@ -400,6 +380,6 @@ class Walk:
             elif part.merged:
                 todo.extend(part.merged)
             elif part.state.origin is not None:
-                places.append(Incarnation(part.state.origin, part.authority, self._depth))
+                places.append(self._made_by(part.state.origin, part.authority))
         below = Contributors.united([*known, self._others.contributors_below(places)])
         return branch._replace(contributors=branch.contributors.with_others(below), below=below)

@@ -39,6 +39,20 @@ def test_on_a_file(tree: Cli) -> None:
     assert granted(tree, "/.cluster") == [(b"alice", ALICE.public)]
 
 
+def test_on_a_file_that_was_renamed(tree: Cli) -> None:
+    with tree.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/d/old"), b"x"))
+        replica.commit(lambda author: author.rename(path("/d/old"), path("/d/new")))
+    tree("grant", "conf:/d/new", "alice", ALICE.public.hex())
+    assert granted(tree, "/d/new") == [(b"alice", ALICE.public)]
+    with tree.replica("conf") as replica:
+        tip = replica.attributes(path("/d/new")).entry
+        assert replica.apply([ALICE.sign(tip, 1, Action.WRITE, b"new")], []).entries
+        assert replica.read(path("/d/new")) == b""
+    tree("revoke", "conf:/d/new", "alice")
+    assert granted(tree, "/d/new") == []
+
+
 def test_several_keys_on_one_path(tree: Cli) -> None:
     for name, key in (("alice", ALICE), ("bob", BOB)):
         tree("grant", "conf:/d", name, key.public.hex())

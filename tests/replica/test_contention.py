@@ -364,6 +364,7 @@ def test_damage_that_is_met_without_the_lock_is_told(tmp_path: pathlib.Path) -> 
     replica.close()
 
 
+@pytest.mark.logs("cannot update the view ahead of reads")
 def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -334,7 +334,7 @@ def _may_follow(action: Action, parent: Entry) -> bool:
     if action.is_annotation or parent.action.is_annotation:
         return action.is_annotation
     if action in KEY_ACTIONS:
-        return parent.action in KEY_ACTIONS or parent.action in (Action.MKDIR, Action.WRITE)
+        return parent.action in KEY_ACTIONS or parent.action in (Action.MKDIR, Action.WRITE, Action.LINK)
     if parent.action in KEY_ACTIONS:
         return False
     begins = parent.action is Action.MKDIR and action in CHILD_ACTIONS
