@@ -37,6 +37,7 @@ from basefs.view.draft import Draft
 from basefs.view.states import State
 from basefs.view.tree import Tree
 from tests.support.helpers import ROOT_KEY, copy_replica, genesis, make_replica, noise, path, tree_of
+from tests.support.names import make_link
 from tests.support.patience import DEADLINE
 
 ROOT = genesis()[0]
@@ -116,7 +117,7 @@ def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
         for number in range(15):
             yield author.write(path(f"/{number}"), b"")
         yield author.remove(path("/g"), directory=False)
-        yield author.make_link(path("/g"), path("/f"))
+        yield make_link(author, path("/g"), path("/f"))
         for number in range(15, 30):
             yield author.write(path(f"/{number}"), b"")
         yield author.write(path("/secret"), b"secret", mode=0o600)

@@ -10,6 +10,7 @@ from basefs.path import display
 from basefs.replica.replica import Replica
 from basefs.view.states import Kind
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, path
+from tests.support.names import rename
 from tests.view.stories import Story
 
 
@@ -23,7 +24,7 @@ def write(replica: Replica, text: str, content: bytes, **attributes: int) -> Non
 
 
 def move(replica: Replica, source: str, target: str) -> None:
-    replica.commit(lambda author: author.rename(path(source), path(target)))
+    replica.commit(lambda author: rename(author, path(source), path(target)))
 
 
 def chmod(replica: Replica, text: str, mode: int) -> None:
