@@ -182,37 +182,31 @@ def listed(place: BlockPlace, data: bytes) -> list[BlockPlace]:
     ]
 
 
-def places(place: BlockPlace, read: Callable[[BlockHash], bytes | None]) -> Iterator[BlockPlace]:
+def places(
+    place: BlockPlace,
+    read: Callable[[BlockHash], bytes | None],
+    walked: set[tuple[BlockHash, BlockRole]] | None = None,
+) -> Iterator[BlockPlace]:
     """A place and all below it, each list before what it names.
 
-    `read` returns the bytes of a block, `None` if it is not here: then nothing below is known.
-    """
-    yield place
-    if place.role in LISTED:
-        data = read(place.hash)
-        if data is not None and place.fits(len(data)):
-            for each in listed(place, data):
-                yield from places(each, read)
-
-
-def distinct(
-    place: BlockPlace, read: Callable[[BlockHash], bytes | None], walked: set[tuple[BlockHash, BlockRole]]
-) -> Iterator[BlockPlace]:
-    """`places`, but nothing below a list that was walked before: a few lists can name the same ones over and over.
-
-    `walked` gets the lists, by hash and role.
+    Args:
+        place: where to begin.
+        read: returns the bytes of a block, `None` if it is not here: then nothing below is known.
+        walked: gets the lists, by hash and role; none that is in it is walked again.  Without it each is, however often
+            it is named: a few lists can name the same ones over and over.
     """
     todo = [place]
     while todo:
         each = todo.pop()
         key = each.hash, each.role
-        if each.role in LISTED and key in walked:
+        if walked is not None and key in walked:
             continue
         yield each
         data = read(each.hash) if each.role in LISTED else None
         if data is not None and each.fits(len(data)):
-            walked.add(key)
             todo += reversed(listed(each, data))
+            if walked is not None:
+                walked.add(key)
 
 
 def length_below(role: BlockRole, count: int, last: int) -> int:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from basefs.errors import StoreError
 from basefs.log.database import require_format
-from basefs.log.hashes import EntryHash
 from basefs.log.missing import WriteState
 from basefs.log.paths import sum_of
 from basefs.log.placement import ROOT_PATH_ID
@@ -204,24 +203,19 @@ class _Comparison:
     def _waiting(self) -> None:
         """Whether a write is withheld does not follow from the rows; it is copied, and `missing` follows from it."""
         rows = self._source.execute("SELECT entry, root, length, state, typeof(since) FROM waiting").fetchall()
-        store = self._rebuilt.store
-        withheld: dict[EntryHash, bool] = {}
         for entry, *_, state, kind in rows:
-            assert isinstance(entry, bytes)
             if state not in tuple(WriteState) or kind != b"real":
                 self._findings.append(Damage("waiting", _text(entry), "it says something else than the log"))
-            withheld[EntryHash(entry)] = state == WriteState.WITHHELD
+        withheld = {row[0] for row in rows if row[3] == WriteState.WITHHELD}
+        store = self._rebuilt.store
         with store.transaction():
-            store.blocks.set_needed({entry: False for entry, is_withheld in withheld.items() if is_withheld})
-        mine = {
-            row[0]: row[1:] for row in self._ours.execute("SELECT entry, root, length, state FROM waiting").fetchall()
-        }
+            store.blocks.set_needed(dict.fromkeys(withheld, False))
+        ours = self._ours.execute("SELECT entry, root, length, state FROM waiting").fetchall()
         # Nobody looks what has come of a content that is withheld.
-        theirs = {row[0]: mine.get(row[0], row[1:4]) if withheld[row[0]] else row[1:4] for row in rows}
-        unseen = {entry: row for entry, row in theirs.items() if withheld[entry] and entry not in mine}
-        self._differ("waiting", theirs, mine | unseen)
-        lacked, ours = self._both("SELECT block, role, above, size, exact, here FROM missing")
-        self._differ("missing", {row[:3]: row[3:] for row in lacked}, {row[:3]: row[3:] for row in ours})
+        theirs = {entry: row for entry, *row, _ in rows if entry not in withheld}
+        self._differ("waiting", theirs, {entry: row for entry, *row in ours if entry not in withheld})
+        lacked, lacking = self._both("SELECT block, role, above, size, exact, here FROM missing")
+        self._differ("missing", {row[:3]: row[3:] for row in lacked}, {row[:3]: row[3:] for row in lacking})
 
     def _granted(self) -> None:
         names, store = self._names(), self._rebuilt.store

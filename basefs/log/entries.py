@@ -99,6 +99,8 @@ _ACTIONS = {int(action): action for action in (*Action, *map(Action, range(FIRST
 CHILD_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK, Action.SLINK, Action.NODE})
 #: Actions about the keys of a path.
 KEY_ACTIONS = frozenset({Action.GRANT, Action.REVOKE, Action.ADMIT})
+#: Actions that begin what keys are granted on: a directory, or a file.
+BEARING_ACTIONS = frozenset({Action.MKDIR, Action.WRITE, Action.LINK})
 #: Actions whose content is the hash of another entry.
 NAMING_ACTIONS = frozenset({Action.LINK, Action.REVERT})
 _STATE_ACTIONS = frozenset(action for action in Action if not action.is_annotation) - KEY_ACTIONS

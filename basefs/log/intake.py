@@ -240,11 +240,15 @@ class Intake:
         public = None if placed is None else self._key_of(placed, peer, is_ours)
         if placed is None or public is None:
             return False
-        is_trusted = is_ours and entry.extensions.recovery is None
-        if not is_trusted and self._verified.get(entry.hash) != (entry.signature, public):
-            verify(entry, public, self._root() if entry.extensions.recovery is not None else None)
+        if not is_ours or entry.extensions.recovery is not None:
+            self._verify(entry, public)
         self._insert(placed, is_ours)
         return True
+
+    def _verify(self, entry: Entry, public: bytes) -> None:
+        """Check a signature that was not checked beforehand.  Raises `InvalidEntry`."""
+        if self._verified.get(entry.hash) != (entry.signature, public):
+            verify(entry, public, self._root() if entry.extensions.recovery is not None else None)
 
     def _begin(self, root: Entry, entry: Entry, peer: str) -> bool:
         """Take in the signer's grant on the root directory, and the root entry with it; anything else waits for it."""
@@ -292,16 +296,17 @@ class Intake:
 
     def _insert(self, placed: Placed, is_ours: bool) -> None:
         """Append a verified entry, and what has come of its content."""
-        entry = placed.entry
         # The blocks of this node's own entries are stored before them.
-        encoded = None if is_ours else entry.encoded
-        place = None if encoded is None else encoded.place
-        needed = place is None or self._needs is None or self._needs(placed)
-        named = [] if place is None or not needed else self._store_offered(place)
+        encoded = None if is_ours else placed.entry.encoded
+        if encoded is None:
+            self._accept(self._store.insert(placed, now=self.now, complete=True))
+            return
+        needed = self._needs is None or self._needs(placed)
+        named = self._store_offered(encoded.place) if needed else []
         # One block is all of a content that is no list.
-        complete = place is None or (needed and not named and place.role not in LISTED)
+        complete = needed and not named and encoded.place.role not in LISTED
         self._accept(self._store.insert(placed, now=self.now, complete=complete, needed=needed))
-        if needed and not complete and not self._store.is_complete(entry.hash):
+        if needed and not complete and not self._store.is_complete(placed.entry.hash):
             self.lacks_blocks = True
             self._append(*self._held(named))
 

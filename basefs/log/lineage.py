@@ -173,9 +173,7 @@ class Lineages:
             if known is not None:
                 count = known
                 break
-            placed = self._store.get(hash)
-            if placed is None:
-                raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
+            placed = self._known(hash)
             if is_keyframe(placed.entry):
                 break
             passed.append(hash)
@@ -195,9 +193,7 @@ class Lineages:
         hash: EntryHash | None = write
         while hash is not None and len(writes) <= KEYFRAME_AFTER:
             with self._lock:
-                placed = self._store.get(hash)
-                if placed is None:
-                    raise IncompleteContent(f"entry {hash.hex()[:12]} has not arrived yet")
+                placed = self._known(hash)
                 writes.append(placed)
                 if is_keyframe(placed.entry):
                     break

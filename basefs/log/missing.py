@@ -152,9 +152,6 @@ class BlockStore:
         data: bytes = self._db.execute(BLOCK_QUERY, (hash,)).fetchone()[0]
         return data
 
-    def _read(self, hash: BlockHash) -> bytes | None:
-        return None if self._size(hash) is None else self._data(hash)
-
     def insert_block(self, block: Block) -> bool:
         """Append a block, inside a transaction, that no write waits for; returns whether it is new."""
         return self._db.execute(_INSERT, _row_of(block)).rowcount == 1

@@ -6,7 +6,15 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from basefs.errors import InvalidEntry
-from basefs.log.entries import CHILD_ACTIONS, KEEPING_ACTIONS, KEY_ACTIONS, ROOT_NAME, Action, Entry
+from basefs.log.entries import (
+    BEARING_ACTIONS,
+    CHILD_ACTIONS,
+    KEEPING_ACTIONS,
+    KEY_ACTIONS,
+    ROOT_NAME,
+    Action,
+    Entry,
+)
 from basefs.log.hashes import ZERO_HASH, EntryHash
 
 ROOT_PATH_ID = 1
@@ -82,12 +90,9 @@ def place_behind(entry: Entry, parent: Placed, named: Placed | None = None) -> P
     if kind is EntryKind.ANNOTATION:
         return Placed(entry, kind, parent.path_id, parent.directory)
     if kind is EntryKind.KEY:
-        if parent.entry.action not in KEY_ACTIONS | {Action.MKDIR, Action.WRITE}:
-            raise InvalidEntry("a grant, revoke or admit hangs on a mkdir, a write, or another one of these")
-        if entry.extensions.recovery is not None and parent.path_id != ROOT_PATH_ID:
-            raise InvalidEntry("a recovery hangs on '/'")
+        _check_key(entry, parent)
         return Placed(entry, kind, parent.path_id, parent.directory)
-    if parent.entry.action in KEY_ACTIONS:
+    if parent.kind is EntryKind.KEY:
         raise InvalidEntry("only a grant, revoke or admit may follow a grant, revoke or admit")
     if kind is EntryKind.CHILD:
         if entry.name == ROOT_NAME:
@@ -106,6 +111,13 @@ def _check_behind_annotation(kind: EntryKind, annotation: Action) -> None:
         raise InvalidEntry("nothing follows a gossip key")
     if kind is not EntryKind.ANNOTATION:
         raise InvalidEntry("only an annotation may follow an annotation")
+
+
+def _check_key(entry: Entry, parent: Placed) -> None:
+    if parent.entry.action not in KEY_ACTIONS | BEARING_ACTIONS:
+        raise InvalidEntry("a grant, revoke or admit hangs on a mkdir, a write, a link, or another one of these")
+    if entry.extensions.recovery is not None and parent.path_id != ROOT_PATH_ID:
+        raise InvalidEntry("a recovery hangs on '/'")
 
 
 def _check_named(entry: Entry, parent: Placed, named: Placed) -> None:

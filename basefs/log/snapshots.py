@@ -12,7 +12,6 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 
 from basefs.errors import StoreError
 from basefs.log.blocks import Block
@@ -96,26 +95,6 @@ class Snapshot:
         return data
 
 
-class _Loan:
-    """The use of a connection by one thread; what SQLite raises meanwhile leaves it as an error of ours."""
-
-    __slots__ = ("_reader", "_snapshot")
-
-    def __init__(self, reader: SnapshotReader) -> None:
-        self._reader = reader
-
-    def __enter__(self) -> Snapshot:
-        self._snapshot = self._reader.take()
-        return self._snapshot
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._reader.give_back(self._snapshot)
-        if isinstance(error, sqlite3.Error):
-            raise self._reader.database.translate(error) from None
-
-
 class SnapshotReader:
     """What a log has committed.  Thread-safe; all methods raise `StoreError` where SQLite cannot read.
 
@@ -144,32 +123,29 @@ class SnapshotReader:
                 snapshot.db.close()
             self._idle.clear()
 
-    def _connected(self) -> _Loan:
-        """A connection of which each statement sees the last commit."""
-        return _Loan(self)
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Snapshot]:
+        """A connection for this thread, of which each statement sees the last commit.
 
-    def take(self) -> Snapshot:
-        """A connection for this thread, until it is given back."""
+        What SQLite raises meanwhile leaves it as an error of ours.
+        """
         with self._changed:
             if self._is_closed:
                 raise StoreError(f"the log {self.database.path} is closed")
             self._in_use += 1
-            if self._idle:
-                return self._idle.pop()
+            snapshot = self._idle.pop() if self._idle else None
         try:
-            return Snapshot(self.database, self._cache)
-        except BaseException:
-            self.give_back(None)
-            raise
-
-    def give_back(self, snapshot: Snapshot | None) -> None:
-        """This thread has done with a connection; `None`: there was none."""
-        with self._changed:
-            self._in_use -= 1
-            if snapshot is not None:
-                self._idle.append(snapshot)
-            if self._is_closed:
-                self._changed.notify_all()
+            snapshot = snapshot or Snapshot(self.database, self._cache)
+            yield snapshot
+        except sqlite3.Error as error:
+            raise self.database.translate(error) from None
+        finally:
+            with self._changed:
+                self._in_use -= 1
+                if snapshot is not None:
+                    self._idle.append(snapshot)
+                if self._is_closed:
+                    self._changed.notify_all()
 
     @contextlib.contextmanager
     def _moment(self) -> Iterator[Snapshot]:

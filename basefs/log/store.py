@@ -286,11 +286,6 @@ class Store:
         query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE kind = {EntryKind.KEY:d} AND seq > ? ORDER BY seq"
         return self._all_placed(self._db.execute(query, (sequence,)))
 
-    def key_hashes(self) -> list[EntryHash]:
-        """The hashes of all grants, revokes and admits, in order of arrival."""
-        rows = self._db.execute(f"SELECT hash FROM entries WHERE kind = {EntryKind.KEY:d} ORDER BY seq")
-        return [EntryHash(hash) for (hash,) in rows]
-
     def gossip_keys(self) -> list[Entry]:
         """The annotations of which the gossip key is made, in order of arrival, whoever has signed them."""
         query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_IS_GOSSIP_KEY} ORDER BY seq"

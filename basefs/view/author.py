@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from basefs.errors import (
     Exists,
-    InvalidName,
     IsADirectory,
     NameTooLong,
     NotADirectory,
@@ -34,7 +33,6 @@ from basefs.view.states import (
     ABSENT,
     DIRECTORY_MODE,
     FILE_MODE,
-    LINK_MODE,
     MODE_MASK,
     Kind,
     Owner,
@@ -194,50 +192,11 @@ class Author:
 
     # -- making paths -------------------------------------------------------------------------------------------------
 
-    def check_create(self, path: Path) -> None:
-        """Raise what creating a path would raise."""
-        directory = self._check_new(path)
-        self._signer.key_for(directory.authority, path)
-
     def make_directory(
         self, path: Path, *, mode: int = DIRECTORY_MODE, owner: Owner | None = None, mtime: int | None = None
     ) -> Draft:
         """A new directory.  Raises `Exists`, `NotFound`, `NotADirectory`, `PermissionDenied`, or a bad name's error."""
         return self._begin(path, State(Kind.DIRECTORY, mode & MODE_MASK, owner), mtime)
-
-    def make_node(
-        self, path: Path, kind: Kind, rdev: int = 0, *, mode: int = FILE_MODE, owner: Owner | None = None
-    ) -> Draft:
-        """A new fifo or device.  Raises as `make_directory`."""
-        return self._begin(path, State(kind, mode & MODE_MASK, owner, rdev=rdev), None)
-
-    def make_symlink(self, path: Path, target: bytes, *, mtime: int | None = None, replace: bool = False) -> Draft:
-        """A new symbolic link, with `replace` also in the place of a file or another one.
-
-        Raises as `make_directory`, and `NameTooLong` for a target over 4095 bytes.
-        """
-        wanted = State(Kind.SYMLINK, LINK_MODE, target=target)
-        node = self._child(self._directory(path[:-1]), path) if replace and path else None
-        if node is None or node.is_directory:
-            return self._begin(path, wanted, mtime)
-        draft = Draft()
-        if node.state.kind is not Kind.SYMLINK or node.state.target != target:
-            key = self._signer.key_for(node.authority, path)
-            self._make_at(draft, key, _end(path, node), wanted, mtime)
-        return draft
-
-    def make_link(self, path: Path, target: Path) -> Draft:
-        """Another path that begins as a file is, and goes its own way from then on.
-
-        Raises as `make_directory`, and `NotPermitted` for directories.
-        """
-        node = self.node(target)
-        if node.is_directory:
-            raise NotPermitted("a directory cannot have a second name")
-        draft = Draft()
-        key, end = self._opening(path)
-        self.link(draft, key, end, _end(target, node))
-        return draft
 
     def _begin(self, path: Path, wanted: State, mtime: int | None) -> Draft:
         """What makes a new path."""
@@ -346,9 +305,6 @@ class Author:
         wanted = _with_attributes(node.state, mode, owner)
         if mtime is not None:
             wanted = wanted._replace(mtime=mtime)
-            if node.touched and mtime == node.state.mtime:
-                # A directory shows when its names last changed; setting its time ends that, whatever the log says.
-                end = end._replace(state=end.state._replace(mtime=mtime - 1))
         if xattrs is not None:
             wanted = wanted._replace(xattrs=tuple(sorted(xattrs)))
         if wanted != end.state:
@@ -356,7 +312,7 @@ class Author:
             self.settle(draft, key, end, wanted)
         return draft
 
-    # -- removing and moving ------------------------------------------------------------------------------------------
+    # -- removing ------------------------------------------------------------------------------------------
 
     def remove(self, path: Path, *, directory: bool) -> Draft:
         """unlink or rmdir.  Raises `NotFound`, `NotADirectory`, `IsADirectory`, `NotEmpty`, `PermissionDenied`."""
@@ -380,70 +336,6 @@ class Author:
             self._signer.key_for(authority, path)
         for tip, key in self._live_ends(path):
             self.delete(draft, key, End(path[-1], tip, node.state))
-
-    def rename(self, source: Path, target: Path, *, replace: bool = True) -> Draft:
-        """Move a file, a symbolic link, or a directory with all below it: new paths, and removals of the former ones.
-
-        Raises what POSIX rename raises: `NotFound`, `Exists` (with `replace` off), `IsADirectory`, `NotADirectory`,
-        `NotEmpty`, `InvalidName` (a directory into itself), `PermissionDenied`.
-        """
-        draft = Draft()
-        node = self.node(source)
-        if not source or not target:
-            raise NotPermitted("the root directory cannot be moved")
-        if target[: len(source)] == source and target != source:
-            raise InvalidName("a directory cannot be moved into itself")
-        existing = self._child(self._directory(target[:-1]), target)
-        if existing is not None and not replace:
-            raise Exists(f"{display(target)} exists already")
-        if source == target:
-            return draft
-        if existing is not None:
-            self._check_replace(node, existing, target)
-            key, end = self._signer.key_for(existing.authority, target), _end(target, existing)
-        else:
-            key, end = self._opening(target)
-        if node.is_directory:
-            self._move_tree(draft, source, node, key, target, end)
-            return draft
-        self.link(draft, key, end, _end(source, node))
-        self._delete(draft, source, node)
-        return draft
-
-    def _check_replace(self, node: Node, existing: Node, target: Path) -> None:
-        if existing.is_directory and not node.is_directory:
-            raise IsADirectory(f"{display(target)} is a directory")
-        if node.is_directory and not existing.is_directory:
-            raise NotADirectory(f"{display(target)} is not a directory")
-        if existing.is_directory and self._tree.children(existing):
-            raise NotEmpty(f"{display(target)} is not empty")
-
-    def _move_tree(self, draft: Draft, source: Path, node: Node, key: SigningKey, target: Path, end: End) -> None:
-        """Move a directory; `end`: where its new path ends, as nothing or as an empty directory."""
-        existing = self._tree.find(target)
-        if end.state.kind is Kind.ABSENT:
-            end = self.make(draft, key, end, node.state)
-        else:
-            end = self.settle(draft, key, end, node.state)
-        moved: list[tuple[Path, Node]] = []
-        todo = [(source, node, end)]
-        while todo:
-            path, directory, end = todo.pop()
-            assert end.state.origin is not None, "a directory has its mkdir"
-            for name, child in self._tree.children(directory).items():
-                check_length((*target, *path[len(source) :], name))
-                moved.append(((*path, name), child))
-                parent = end.state.origin
-                if existing is not None and directory is node:
-                    parent = self._slot(existing, (*target, name))
-                opening = End(name, parent, ABSENT)
-                if child.is_directory:
-                    todo.append(((*path, name), child, self.make(draft, key, opening, child.state)))
-                else:
-                    self.link(draft, key, opening, _end((*path, name), child))
-        for path, child in reversed(moved):
-            self._delete(draft, path, child)
-        self._delete(draft, source, node)
 
     # -- keys and history ---------------------------------------------------------------------------------------------
 

@@ -21,8 +21,7 @@ from basefs.view.states import Kind, State
 class Change(NamedTuple):
     """The change of one path in one transaction of the log.
 
-    A rename is a removal and a creation.  A directory in which names appeared or disappeared has another modification
-    time, without a change of its own.
+    A rename is a removal and a creation.
 
     Attributes:
         path: the path.

@@ -138,19 +138,11 @@ class Survey:
 
     def _walk(self) -> set[EntryHash]:
         """The entries from the path's beginning to its end."""
-        return set() if self.outcome is None else self._leading_to(self.outcome.tips, set())
-
-    def branch_of(self, conflict: Conflict) -> set[EntryHash]:
-        """The entries of a branch that lost."""
-        return self._leading_to((end.tip for end in conflict.branch.ends()), self._walk())
-
-    def _leading_to(self, tips: Iterable[Entry], known: set[EntryHash]) -> set[EntryHash]:
-        """The entries that lead to these, without the known ones and their ancestors."""
         parents = {placed.entry.hash: placed.entry.parent for placed in self.entries if placed.kind.is_state}
         found: set[EntryHash] = set()
-        for tip in tips:
+        for tip in () if self.outcome is None else self.outcome.tips:
             hash: EntryHash | None = tip.hash
-            while hash is not None and hash not in known and hash not in found:
+            while hash is not None and hash not in found:
                 found.add(hash)
                 hash = parents.get(hash)
         return found
@@ -211,11 +203,23 @@ class Survey:
 
     def _last(self, shown: EntryHash, entries: Mapping[EntryHash, Entry]) -> EntryHash | None:
         """The last revision before the path was removed, `None` if it is there."""
-        for hash in _ancestors(shown, entries):
+        for hash in _ancestors(self._shown_last() or shown, entries):
             state = self.states.get(hash)
             if state is not None and state.kind is not Kind.ABSENT:
                 return hash if self.is_removed or hash != shown else None
         return None
+
+    def _shown_last(self) -> EntryHash | None:
+        """What a path ended with before the removals that came last; `None` if these do not tell.
+
+        A removal ends branches that have lost as well, and the path may end with that of one of these.
+        """
+        if self.is_removed or self.outcome is None or self.outcome.state.kind is not Kind.ABSENT:
+            return None
+        there = {hash for hash, state in self.states.items() if state.kind is not Kind.ABSENT}
+        last = max((at for at, placed in enumerate(self.entries) if placed.entry.hash in there), default=-1)
+        before = None if self.resolve is None else self.resolve(self.entries[: last + 1])
+        return None if before is None or before.state.kind is Kind.ABSENT else before.tips[0].hash
 
     def branches(self) -> list[tuple[int, Revision]]:
         """Every revision behind the one that it builds on, with the number of forks before it; grants come first."""

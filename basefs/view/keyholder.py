@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from basefs.errors import NotPermitted, PermissionDenied
-from basefs.log.entries import Action, Entry
+from basefs.log.entries import BEARING_ACTIONS, Action, Entry
 from basefs.log.extensions import NO_EXTENSIONS, Extensions, Recovery, RecoveryKeys
 from basefs.log.hashes import EntryHash, Fingerprint
 from basefs.log.keys import SigningKey, fingerprint_of
@@ -362,9 +362,9 @@ class KeyHolder:
 
     def _require_place(self, node: Node) -> None:
         began = None if node.state.origin is None else self._store.get(node.state.origin)
-        if began is not None and began.entry.action not in (Action.MKDIR, Action.WRITE):
+        if began is not None and began.entry.action not in BEARING_ACTIONS:
             # The log takes a grant behind no other entry.
-            raise NotPermitted("keys are granted on directories and files that were written: grant on the directory")
+            raise NotPermitted("keys are granted on directories and files: grant on the directory")
 
     def _chain_ends(
         self, path: Path, made: Iterable[EntryHash], fingerprint: Fingerprint, answers: Sequence[Grant]

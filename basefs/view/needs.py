@@ -19,7 +19,7 @@ from basefs.log.placement import NEW_PATH, EntryKind, Placed
 from basefs.log.remembered import Remembered
 from basefs.log.store import Store
 from basefs.view.tree import Tree
-from basefs.view.walk import Below, Forest, MergedDirectory, Walk
+from basefs.view.walk import Forest, MergedDirectory, Walk
 
 #: Directories and keys of which a quick look is remembered, some 250 bytes each.
 _REMEMBERED = 4096
@@ -122,7 +122,7 @@ class Needs:
         entries = self._store.entries_at(path_id)
         counting: set[EntryHash] = set()
         for directory in self._directories(path_id, entries):
-            walk = Walk(self._tree.resolver, Forest.of(entries, directory.mkdirs), directory, below=Below.LATER)
+            walk = Walk(self._tree.resolver, Forest.of(entries, directory.mkdirs), directory)
             for placed in reversed(entries):
                 authority = walk.authorities.get(placed.entry.hash)
                 if authority is not None:

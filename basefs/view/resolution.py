@@ -6,9 +6,10 @@ state after the entry that a link names, and the life and the contributors below
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from basefs.errors import DamagedLog
 from basefs.log.contents import Contents
@@ -21,12 +22,17 @@ from basefs.log.store import Store
 from basefs.view.contributors import Contributors
 from basefs.view.permissions import Authority
 from basefs.view.states import ABSENT, UNKNOWN, Kind, State, step
-from basefs.view.walk import Below, Forest, Incarnation, MergedDirectory, Outcome, Walk
+from basefs.view.walk import Forest, MergedDirectory, Outcome, Walk
 
 #: Directories, and states behind entries, that are remembered: some 200 bytes each, with extended attributes 4 kB.
 _REMEMBERED = 4096
 #: Directories of which those above them are remembered, and paths that were asked for, some 200 bytes each.
 _REMEMBERED_PLACES = 32_768
+
+T = TypeVar("T")
+
+# A question about what is below a directory takes a dozen frames for each level: some 3000 for the deepest path.
+sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))
 
 
 class _Ancestor(NamedTuple):
@@ -275,46 +281,27 @@ class Ancestry:
         return found
 
 
-class _NotAnswered(Exception):
-    """The contributors below some directories must be found first."""
+class _Answers(Generic[T]):
+    """The answers to one question about what is below directories: by the directory, and the keys valid in it."""
 
-    def __init__(self, places: Sequence[Incarnation]) -> None:
-        super().__init__()
-        self.places = places
+    def __init__(self) -> None:
+        self._found: dict[tuple[EntryHash, ...], list[tuple[Authority, T]]] = {}
 
+    def __len__(self) -> int:
+        return len(self._found)
 
-class _Answers:
-    """The contributors below directories, for one question: nothing is forgotten before that is answered."""
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._found.clear()
 
-    def __init__(self, remembered: Remembered[EntryHash, tuple[Authority, Contributors]]) -> None:
-        """`remembered`: directory -> the keys valid there, and the contributors; of questions before, in this log."""
-        self._remembered = remembered
-        self._found: dict[EntryHash, list[tuple[Authority, Contributors]]] = {}
+    def of(self, directory: MergedDirectory) -> T | None:
+        """The answer, if it is known."""
+        answers = self._found.get(directory.mkdirs, ())
+        return next((answer for authority, answer in answers if authority == directory.authority), None)
 
-    def known(self, place: Incarnation) -> Contributors | None:
-        """Those below a directory, if they were found."""
-        for authority, found in self._found.get(place.mkdir, ()):
-            if authority == place.authority:
-                return found
-        known = self._remembered.get(place.mkdir)
-        if known is None or known[0] != place.authority:
-            return None
-        # The same directory with other keys takes its place among what is remembered.
-        self._found.setdefault(place.mkdir, []).append(known)
-        return known[1]
-
-    def note(self, place: Incarnation, found: Contributors) -> None:
-        """They were found."""
-        self._found.setdefault(place.mkdir, []).append((place.authority, found))
-        self._remembered.keep(place.mkdir, (place.authority, found))
-
-    def union(self, places: Collection[Incarnation]) -> Contributors:
-        """Those below any of some directories.  Raises `_NotAnswered`."""
-        found = [(place, self.known(place)) for place in places]
-        missing = [place for place, known in found if known is None]
-        if missing:
-            raise _NotAnswered(missing)
-        return Contributors.united(known for _, known in found if known is not None)
+    def note(self, directory: MergedDirectory, answer: T) -> None:
+        """It was found."""
+        self._found.setdefault(directory.mkdirs, []).append((directory.authority, answer))
 
 
 class Resolver:
@@ -337,13 +324,13 @@ class Resolver:
         self._ancestry = Ancestry(store)
         #: Entry -> the state of its path after it, as if all contents were here; that never changes.
         self._states: Remembered[EntryHash, State] = Remembered(_REMEMBERED)
-        self._contributors: Remembered[EntryHash, tuple[Authority, Contributors]] = Remembered(_REMEMBERED)
-        #: Directory and which question -> the keys valid there, and the answer.
-        self._below: Remembered[tuple[EntryHash, Below], tuple[Authority, bool]] = Remembered(_REMEMBERED)
-        #: While they are asked for.
-        self._answers: _Answers | None = None
-        #: The version of the log in which those are.
+        #: What is known of what is below directories, and the version of the log in which that holds.
+        self._effective = _Answers[bool]()
+        self._alive = _Answers[bool]()
+        self._contributors = _Answers[Contributors]()
         self._version = store.version
+        #: How many questions are being answered, one because of the other.
+        self._asked = 0
 
     def root_authority(self) -> Authority:
         """The authority before any grant: the root key."""
@@ -414,32 +401,18 @@ class Resolver:
         walk = Walk(self, Forest.of(entries, directory.mkdirs), directory)
         return self._result(walk), walk
 
-    def past(
-        self, entries: Sequence[Placed], directory: MergedDirectory, tips: Sequence[EntryHash] | None
-    ) -> Outcome | None:
-        """The outcome of a path when its branches ended with these entries; other arguments as for `path`.
-
-        Without any: when nothing was there last, `None` if something always was.
-        """
-        walk = Walk(self, Forest.of(entries, directory.mkdirs), directory)
-        if tips is None:
-            return walk.last_absence()
-        ends = [end for tip in tips if (end := walk.end(tip)) is not None]
-        if not ends:
-            return None
-        return ends[0]._replace(
-            tips=tuple(tip for end in ends for tip in end.tips),
-            authorities=tuple(keys for end in ends for keys in end.authorities),
-            directories=tuple(mkdir for end in ends for mkdir in end.directories),
-        )
+    def past(self, entries: Sequence[Placed], directory: MergedDirectory, tip: EntryHash) -> Outcome | None:
+        """The outcome of a path when it ended with an entry; `None` without it, other arguments as for `path`."""
+        return Walk(self, Forest.of(entries, directory.mkdirs), directory).end(tip)
 
     def removed(self, entries: Sequence[Placed], directory: MergedDirectory) -> MergedDirectory | None:
         """The directory that a path was before it was removed; arguments as for `path`.
 
         `None` where no branch ends as a directory that was removed.
         """
-        walk = Walk(self, Forest.of(entries, directory.mkdirs), directory, below=Below.LIFE_LATER)
-        deleted = {one.mkdir: one.authority for one in walk.deleted}
+        walk = Walk(self, Forest.of(entries, directory.mkdirs), directory)
+        walk.winner()
+        deleted = {one.mkdirs[0]: one.authority for one in walk.deleted}
         if not deleted:
             return None
         mkdirs = tuple(deleted)
@@ -496,128 +469,67 @@ class Resolver:
         """The keys valid at what an entry has made, a directory or a file, had nothing ever been removed."""
         return self._ancestry.lasting_authority(placed, self.root_authority())
 
-    def _renew(self) -> None:
-        """Forget what was found in another version of the log."""
-        if self._version != self._store.version:
+    # These ask each other, a level of the tree deeper each time: a path has at most `MAX_DEPTH` names.
+
+    def has_effective_below(self, directory: MergedDirectory) -> bool:
+        """Whether any entry below a directory, however deep, counts."""
+        return self._ask(self._effective, self._find_effective, directory)
+
+    def has_life_below(self, directory: MergedDirectory) -> bool:
+        """Whether any path below a directory, however deep, is live."""
+        return self._ask(self._alive, self._find_life, directory)
+
+    def contributors_below(self, directories: Iterable[MergedDirectory]) -> Contributors:
+        """The keys valid now that signed anything below any of these directories."""
+        return Contributors.united(self._ask(self._contributors, self._find_contributors, one) for one in directories)
+
+    def _ask(self, answers: _Answers[T], find: Callable[[MergedDirectory], T], directory: MergedDirectory) -> T:
+        """An answer that is known, or else found; none is forgotten while others may need it."""
+        is_much = len(self._effective) + len(self._alive) + len(self._contributors) > _REMEMBERED
+        if self._version != self._store.version or (is_much and not self._asked):
             self._version = self._store.version
+            self._effective.clear()
+            self._alive.clear()
             self._contributors.clear()
-            self._below.clear()
+        known = answers.of(directory)
+        if known is None:
+            self._asked += 1
+            try:
+                known = find(directory)
+            finally:
+                self._asked -= 1
+            answers.note(directory, known)
+        return known
 
-    # The next two look level by level, with a list of their own instead of the stack: a tree may be thousands deep.
-
-    def has_effective_below(self, directory: Incarnation) -> bool:
-        """Whether any entry below one incarnation of a directory, however deep, counts."""
-        return self._has_below(directory, Below.LATER)
-
-    def has_life_below(self, directory: Incarnation) -> bool:
-        """Whether any path below one incarnation of a directory, however deep, is live."""
-        return self._has_below(directory, Below.LIFE_LATER)
-
-    def _has_below(self, top: Incarnation, question: Below) -> bool:
-        """Whether anything below a directory counts, or lives, which is left for later by such a walk.
-
-        The answer holds for the directories on the way as well, so a chain of them is looked at once.
-        """
-        self._renew()
-        #: Directories, and the numbers of those that hold them.
-        places = [(top, -1)]
-        todo = [0]
-        while todo:
-            number = todo.pop()
-            directory, above = places[number]
-            found, further = self._look_below(directory, question)
-            if found:
-                self._note_below(directory, question, found=True)
-                while above >= 0:
-                    directory, above = places[above]
-                    self._note_below(directory, question, found=True)
+    def _find_effective(self, directory: MergedDirectory) -> bool:
+        for walk in self._walks_below(directory):
+            if any(branch is not None for branch in walk.branches.values()):
                 return True
-            todo += range(len(places), len(places) + len(further))
-            places += [(each, number) for each in further]
-        for directory, _ in places:
-            self._note_below(directory, question, found=False)
         return False
 
-    def _look_below(self, directory: Incarnation, question: Below) -> tuple[bool, list[Incarnation]]:
-        """Whether anything directly below a directory is an answer, and otherwise the directories to be asked next."""
-        known = self._below.get((directory.mkdir, question))
-        if known is not None and known[0] == directory.authority:
-            return known[1], []
-        further: list[Incarnation] = []
-        for outcome, walk in self._walks_below(directory, question):
-            if question is Below.LATER:
-                found = any(each is not None for each in walk.branches.values())
-                further += walk.unproven
-            else:
-                found = outcome is not None and outcome.state.kind is not Kind.ABSENT
-                further += walk.deleted
-            if found:
-                return True, []
-        return False, further
+    def _find_life(self, directory: MergedDirectory) -> bool:
+        for walk in self._walks_below(directory):
+            winner = walk.winner()
+            if winner is not None and winner.state.kind is not Kind.ABSENT:
+                return True
+        return False
 
-    def _note_below(self, directory: Incarnation, question: Below, *, found: bool) -> None:
-        self._below.keep((directory.mkdir, question), (directory.authority, found))
-
-    def _walks_below(self, directory: Incarnation, below: Below) -> Iterator[tuple[Outcome | None, Walk]]:
-        inside = MergedDirectory((directory.mkdir,), directory.authority, directory.depth + 1)
-        for entries in self._entries_in(directory.mkdir):
-            forest = Forest.of(entries, inside.mkdirs)
-            if forest.heads:
-                walk = Walk(self, forest, inside, below=below)
-                yield self._result(walk), walk
-
-    def contributors_below(self, directories: Collection[Incarnation]) -> Contributors:
-        """The keys valid now that signed anything below any of these directories.
-
-        A directory below that has something else in its place takes the same question.  It is answered first, so that
-        the stack does not grow with the depth of the tree, which a key holder chooses.
-        """
-        self._renew()
-        if self._answers is not None:
-            return self._answers.union(directories)
-        self._answers = _Answers(self._contributors)
-        try:
-            todo = list(directories)
-            while todo:
-                place = todo[-1]
-                first = () if self._answers.known(place) is not None else self._ask_below(place, self._answers)
-                if first:
-                    todo.extend(first)
-                else:
-                    todo.pop()
-            return self._answers.union(directories)
-        finally:
-            self._answers = None
-
-    def _ask_below(self, place: Incarnation, answers: _Answers) -> Sequence[Incarnation]:
-        """Find the contributors below a directory; returns those below it that must be asked first, if any."""
+    def _find_contributors(self, directory: MergedDirectory) -> Contributors:
         found: list[Contributors] = []
-        first: list[Incarnation] = []
-        todo = [place]
-        while todo:
-            directory = todo.pop()
-            known = answers.known(directory)
-            if known is not None:
-                found.append(known)
-                continue
-            merged = MergedDirectory((directory.mkdir,), directory.authority, directory.depth + 1)
-            for entries in self._entries_in(directory.mkdir):
-                try:
-                    outcome = self.path(entries, merged)
-                except _NotAnswered as question:
-                    first += question.places
-                    continue
-                if outcome is not None:
-                    found.append(outcome.contributors)
-                    todo.extend(Incarnation(mkdir, outcome.authority, merged.depth) for mkdir in outcome.directories)
-        if not first:
-            answers.note(place, Contributors.united(found))
-        return first
+        for walk in self._walks_below(directory):
+            outcome = self._result(walk)
+            if outcome is not None:
+                found.append(outcome.contributors)
+                whole = outcome.as_directory(directory.depth + 1)
+                found.append(self.contributors_below(whole._replace(mkdirs=(mkdir,)) for mkdir in whole.mkdirs))
+        return Contributors.united(found)
 
-    def _entries_in(self, mkdir: EntryHash) -> Collection[Sequence[Placed]]:
-        """The entries of each path directly in one incarnation of a directory."""
-        placed = self._store.get(mkdir)
-        return () if placed is None else self._store.entries_under(placed.path_id, (mkdir,)).values()
+    def _walks_below(self, directory: MergedDirectory) -> Iterator[Walk]:
+        """The walks over the paths directly in a directory."""
+        placed = self._store.get(directory.mkdirs[0])
+        if placed is not None:
+            for entries in self._store.entries_under(placed.path_id, directory.mkdirs).values():
+                yield Walk(self, Forest.of(entries, directory.mkdirs), directory)
 
 
 def _origin_of_state(placed: Placed) -> EntryHash | None:

@@ -184,7 +184,7 @@ class Reverter:
         found, directory = self._store.entries_at(path_id), above.outcome.as_directory(len(path))
         entries: list[Entry] = []
         for end in ends:
-            outcome = tree.resolver.past(found, directory, [end.hash])
+            outcome = tree.resolver.past(found, directory, end.hash)
             if outcome is not None:
                 entries.extend(self._again(tree, path, end, outcome.authority, self._made(end), state, is_shown=False))
         return entries

@@ -14,7 +14,6 @@ of its path; a grant or revoke costs the loaded paths of its subtree.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from basefs.errors import NotADirectory, NotFound
 from basefs.log.entries import KEEPING_ACTIONS, Action, Entry
@@ -43,18 +42,15 @@ class Node:
         path_id: id of the path in the store.
         outcome: the outcome of the path, which its next entry builds on.
         children: live names below a directory, or `None` while not loaded.
-        touched: nanoseconds since 1970 of the last change of the names in a directory that this node saw; 0 while
-            there is none since the directory's own last entry, which may have set its time.
     """
 
-    __slots__ = ("children", "name", "outcome", "path_id", "touched")
+    __slots__ = ("children", "name", "outcome", "path_id")
 
     def __init__(self, name: bytes, path_id: int, outcome: Outcome) -> None:
         self.name = name
         self.path_id = path_id
         self.outcome = outcome
         self.children: dict[bytes, Node] | None = None
-        self.touched = 0
 
     @property
     def state(self) -> State:
@@ -72,26 +68,18 @@ class Node:
         return self.outcome.state.kind is Kind.DIRECTORY
 
 
-class _Before(NamedTuple):
-    """A loaded path as it was before the transaction."""
-
-    path_id: int
-    outcome: Outcome
-    touched: int
-
-
 class DirtyPaths:
     """The loaded paths as they were before the transaction under way.
 
     Attributes:
-        before: path -> its former node; `None` for nothing.
+        before: path -> its former outcome; `None` for nothing.
         reload: directories that were loaded, and are to be loaded again.
         late: ids of the directories that were first looked at in the transaction.
         deletes: removed path -> the delete.
     """
 
     def __init__(self) -> None:
-        self.before: dict[Path, _Before | None] = {}
+        self.before: dict[Path, Outcome | None] = {}
         self.reload: dict[Path, None] = {}
         self.late: set[int] = set()
         self.deletes: dict[Path, Entry] = {}
@@ -107,7 +95,7 @@ class DirtyPaths:
         if path not in self.before:
             # Of a directory that was loaded before the transaction, and forgotten in it, all names have been noted.
             is_new = node is None or (directory is not None and directory.path_id in self.late)
-            self.before[path] = None if node is None or is_new else _Before(node.path_id, node.outcome, node.touched)
+            self.before[path] = None if node is None or is_new else node.outcome
 
     def note_below(self, path: Path, node: Node) -> None:
         """All loaded paths below a directory are about to change."""
@@ -126,7 +114,6 @@ class Tree:
 
     Attributes:
         resolver: resolves a path.
-        disturbed: the paths that the last `settle` has looked at; of all others nothing has changed.
     """
 
     def __init__(self, store: Store, resolver: Resolver, *, observing: bool = False) -> None:
@@ -134,7 +121,6 @@ class Tree:
         self._store = store
         self.resolver = resolver
         self._dirty = DirtyPaths()
-        self.disturbed: set[Path] = set()
         self._observing = observing
         #: The paths that were resolved from all that is in the log.
         self._resolved: set[Path] = set()
@@ -163,16 +149,6 @@ class Tree:
             child = self.children(node).get(name)
             if child is None:
                 return None
-            node = child
-        return node
-
-    def nearest(self, path: Sequence[bytes]) -> Node:
-        """The node at a path, or of the nearest directory above it that is there."""
-        node = self.root
-        for name in path:
-            child = self.children(node).get(name) if node.is_directory else None
-            if child is None:
-                break
             node = child
         return node
 
@@ -284,7 +260,7 @@ class Tree:
 
     # -- following the log --------------------------------------------------------------------------------------------
 
-    def update(self, accepted: Iterable[Placed], completed: Iterable[Placed], *, now: int) -> None:
+    def update(self, accepted: Iterable[Placed], completed: Iterable[Placed]) -> None:
         """Take in changes of the log, all of which are in the store.
 
         What is resolved is resolved from all of them, so each path is resolved once.
@@ -292,13 +268,12 @@ class Tree:
         Args:
             accepted: the entries that the store has just accepted, parents first.
             completed: the writes whose content has just become complete.
-            now: UNIX seconds.
         """
         self._resolved.clear()
         for placed in accepted:
-            self._update_path(placed, now, is_new=True)
+            self._update_path(placed, is_new=True)
         for placed in (*completed, *self._links_to(completed)):
-            self._update_path(placed, now, is_new=False)
+            self._update_path(placed, is_new=False)
 
     def _links_to(self, writes: Iterable[Placed]) -> list[Placed]:
         """The links that may show the contents of these writes: to their paths, and to the paths of such links."""
@@ -314,7 +289,7 @@ class Tree:
                 todo += (link.path_id for link in links)
         return found
 
-    def _update_path(self, placed: Placed, now: int, is_new: bool) -> None:
+    def _update_path(self, placed: Placed, *, is_new: bool) -> None:
         """Resolve the path of an entry again, unless the entry counts for nothing."""
         if placed.kind is EntryKind.ANNOTATION:
             return
@@ -334,13 +309,13 @@ class Tree:
                 return
             if not is_shown or node.outcome.from_below:
                 # The change is outside of the part that this directory shows, or may decide its kind.
-                self._refresh_above(path[:position], now)
+                self._refresh_above(path[:position])
                 return
             if node.children is None:
                 return
             child = node.children.get(name)
             if child is None or is_last:
-                self._refresh(path[: position + 1], node, placed if is_new and is_last else None, now)
+                self._refresh(path[: position + 1], node, placed if is_new and is_last else None)
                 return
             node = child
 
@@ -385,7 +360,7 @@ class Tree:
             hash = above.directory
         return found[::-1]
 
-    def _refresh_above(self, path: Path, now: int) -> None:
+    def _refresh_above(self, path: Path) -> None:
         """Resolve a directory again, and before it those whose own outcome may hang on it."""
         chain = [self.root]
         for name in path:
@@ -398,7 +373,7 @@ class Tree:
         if top == 0:
             self._refresh_root()
             return
-        self._refresh(path[:top], chain[top - 1], None, now)
+        self._refresh(path[:top], chain[top - 1], None)
 
     def _forget(self, path: Path, node: Node) -> None:
         """Let all below a directory be resolved again."""
@@ -415,7 +390,7 @@ class Tree:
             self._forget((), self.root)
         self.root.outcome = outcome
 
-    def _refresh(self, path: Path, directory: Node, placed: Placed | None, now: int) -> None:
+    def _refresh(self, path: Path, directory: Node, placed: Placed | None) -> None:
         """Resolve one name of a loaded directory again; `placed`: because of this new entry of its own."""
         if path in self._resolved:
             return
@@ -437,13 +412,11 @@ class Tree:
             if child is not None:
                 self._forget(path, child)
                 del directory.children[name]
-                directory.touched = now
             if outcome is not None:
                 self._dirty.deletes[path] = outcome.tips[0]
             return
         if child is None:
             directory.children[name] = Node(name, path_id, outcome)
-            directory.touched = now
             return
         if (
             outcome.directories != child.outcome.directories
@@ -451,8 +424,6 @@ class Tree:
             or outcome.from_below
         ):
             self._forget(path, child)
-        if outcome.tips != child.outcome.tips:
-            child.touched = 0
         child.outcome = outcome
 
     def settle(self) -> tuple[Change, ...]:
@@ -461,25 +432,19 @@ class Tree:
         for path in sorted(dirty.reload, key=len):
             node = self.find(path)
             if node is not None and node.is_directory:
-                for name, child in self.children(node).items():
+                for name in self.children(node):
                     # A new directory begins here.
-                    below = (*path, name)
-                    dirty.note(below, None, node)
-                    seen = dirty.before[below]
-                    if seen is not None and seen.outcome.tips == child.outcome.tips:
-                        child.touched = seen.touched
+                    dirty.note((*path, name), None, node)
         if self._observing:
             for path, seen in list(dirty.before.items()):
-                if seen is None or seen.outcome.state.kind is not Kind.DIRECTORY:
+                if seen is None or seen.state.kind is not Kind.DIRECTORY:
                     self._load_below(path, dirty)
-        changes: dict[Path, Change] = {}
+        changes: list[Change] = []
         for path, seen in dirty.before.items():
-            node = self.find(path)
-            change = _compare(path, seen, node, dirty.deletes.get(path))
+            change = _compare(path, seen, self.find(path), dirty.deletes.get(path))
             if change is not None:
-                changes[path] = change
-        self.disturbed = {*dirty.before, *changes}
-        return tuple(in_order(changes.values()))
+                changes.append(change)
+        return tuple(in_order(changes))
 
     def _load_below(self, path: Path, dirty: DirtyPaths) -> None:
         """All below a path that was no directory begins here."""
@@ -518,7 +483,7 @@ class Tree:
             if not path:
                 self._refresh_root()
             elif directory is not None and directory.is_directory and directory.children is not None:
-                self._refresh(path, directory, None, directory.touched)
+                self._refresh(path, directory, None)
         self.settle()
 
     def forget(self) -> None:
@@ -557,7 +522,6 @@ class Tree:
             return False
         if entry.action is Action.WRITE and not self.resolver.is_complete(placed):
             return True
-        node.touched = 0
         own = Contributors.of(entry.fingerprint, outcome.authority.depths[entry.fingerprint])
         contributors = outcome.contributors.with_others(own)
         node.outcome = outcome._replace(
@@ -635,13 +599,13 @@ class Glance:
             del self._seen[known]
 
 
-def _compare(path: Path, seen: _Before | None, node: Node | None, delete: Entry | None) -> Change | None:
+def _compare(path: Path, before: Outcome | None, node: Node | None, delete: Entry | None) -> Change | None:
     """The change of a path; `None` if there is none."""
-    if seen is None:
+    if before is None:
         return None if node is None else Change(path, None, node.state, node.outcome.tips[0])
     if node is None:
-        return Change(path, seen.outcome.state, None, delete)
-    before, after = seen.outcome, node.outcome
+        return Change(path, before.state, None, delete)
+    after = node.outcome
     rights = before.authority is not after.authority and before.authority.depths.keys() != after.authority.depths.keys()
     if visible(before.state) == visible(after.state) and not rights:
         return None

@@ -14,9 +14,9 @@ a live directory are one candidate; a deleted directory in which something lives
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from basefs.log.entries import CHILD_ACTIONS, Action, Entry
@@ -169,30 +169,6 @@ class Forest:
         return forest
 
 
-class Below(enum.Enum):
-    """When a walk asks for what is below the directories of its path."""
-
-    NOW = enum.auto()
-    #: Not whether anything lives there.
-    LIFE_LATER = enum.auto()
-    #: Nothing.
-    LATER = enum.auto()
-
-
-class Incarnation(NamedTuple):
-    """One incarnation of a directory, by its mkdir entry.
-
-    Attributes:
-        mkdir: that entry.
-        authority: the keys valid in it.
-        depth: number of components of its path.
-    """
-
-    mkdir: EntryHash
-    authority: Authority
-    depth: int
-
-
 class OtherPaths(Protocol):
     """The properties of other paths that the walk over one path needs."""
 
@@ -202,13 +178,13 @@ class OtherPaths(Protocol):
     def snapshot(self, entry: EntryHash) -> State:
         """The state of a file after an entry, whatever its path; not known of anything else."""
 
-    def has_effective_below(self, directory: Incarnation) -> bool:
-        """Whether any entry below one incarnation of a directory, however deep, counts."""
+    def has_effective_below(self, directory: MergedDirectory) -> bool:
+        """Whether any entry below a directory, however deep, counts."""
 
-    def has_life_below(self, directory: Incarnation) -> bool:
-        """Whether any path below one incarnation of a directory, however deep, is live."""
+    def has_life_below(self, directory: MergedDirectory) -> bool:
+        """Whether any path below a directory, however deep, is live."""
 
-    def contributors_below(self, directories: Collection[Incarnation]) -> Contributors:
+    def contributors_below(self, directories: Collection[MergedDirectory]) -> Contributors:
         """The keys valid now that signed anything below any of these directories."""
 
 
@@ -218,35 +194,33 @@ class Walk:
     Attributes:
         forest: the entries of the path.
         directory: that holds it.
+        states: entry -> the state of the path after it.
+        authorities: entry -> the keys valid behind it.
+        deleted: the directories that were removed, once `branches` were asked for.
+        decided_below: those of which the entries below decide what counts here, likewise.
     """
 
-    def __init__(
-        self,
-        others: OtherPaths,
-        forest: Forest,
-        directory: MergedDirectory,
-        *,
-        below: Below = Below.NOW,
-    ) -> None:
+    def __init__(self, others: OtherPaths, forest: Forest, directory: MergedDirectory) -> None:
         self._others = others
         self.forest = forest
         self.directory = directory
         self._depth = directory.depth
-        self._below = below
-        #: What it has not asked for: directories that were removed, which live if anything does in them, and others.
-        self.deleted: list[Incarnation] = []
-        self.unproven: list[Incarnation] = []
         self.states: dict[EntryHash, State] = {}
-        #: Entry -> the branch that it begins; `None` if it does not count.
-        self.branches: dict[EntryHash, Branch | None] = {}
         self.authorities: dict[EntryHash, Authority] = {}
+        self.deleted: list[MergedDirectory] = []
+        self.decided_below: set[EntryHash] = set()
         self._order: list[Placed] = []
         self._base = directory.authority
         self._forward()
-        #: The directories of which the entries below decide what counts here.
-        self.decided_below: set[EntryHash] = set()
+
+    @cached_property
+    def branches(self) -> dict[EntryHash, Branch | None]:
+        """Entry -> the branch that it begins; `None` if it does not count."""
+        found: dict[EntryHash, Branch | None] = {}
         for placed in reversed(self._order):
-            self.branches[placed.entry.hash] = self._branch(placed)
+            behind = (found.get(one.entry.hash) for one in self.forest.successors.get(placed.entry.hash, ()))
+            found[placed.entry.hash] = self._branch(placed.entry, [each for each in behind if each is not None])
+        return found
 
     def united(self, mkdirs: Iterable[EntryHash]) -> Authority:
         """The keys valid at a directory that these entries of the path have made, with what hangs on each of them."""
@@ -261,10 +235,6 @@ class Walk:
             for hash, branch in self.branches.items()
             if branch is not None and not behind.get(hash) and branch.state.kind is not Kind.ABSENT
         ]
-
-    def order_heads(self) -> list[Placed]:
-        """The heads that the forward pass reached."""
-        return [head for head in self.forest.heads if head.entry.hash in self.branches]
 
     def keys_besides(self, authority: Authority) -> frozenset[Fingerprint]:
         """The keys that are valid behind any entry, and not by this authority."""
@@ -313,17 +283,15 @@ class Walk:
         complete = entry.action is not Action.WRITE or self._others.is_complete(placed)
         return step(before, entry, complete=complete)
 
-    def _branch(self, placed: Placed) -> Branch | None:
-        entry = placed.entry
+    def _branch(self, entry: Entry, behind: Sequence[Branch]) -> Branch | None:
+        """The branch that an entry begins; `behind`: those of its successors."""
         authority = self.authorities[entry.hash]
         own = NOBODY
         if authority.allows(entry.fingerprint):
             own = Contributors.of(entry.fingerprint, authority.depths[entry.fingerprint])
-        behind = (self.branches.get(one.entry.hash) for one in self.forest.successors.get(entry.hash, ()))
-        branches = [branch for branch in behind if branch is not None]
-        chosen = self.choose(branches)
+        chosen = self.choose(behind)
         if chosen is not None:
-            contributors = Contributors.united([*(branch.contributors for branch in branches), own])
+            contributors = Contributors.united([*(branch.contributors for branch in behind), own])
             return chosen._replace(contributors=contributors, first=entry.hash)
         state = self.states[entry.hash]
         if not state.complete:
@@ -347,46 +315,34 @@ class Walk:
             state = state.remains
         return Branch(state, entry, authority, NOBODY, hash).outcome()
 
-    def last_absence(self) -> Outcome | None:
-        """The last outcome without an object, on the way to the present one; `None` if there always was one."""
-        branch = self.winner()
-        entry = None if branch is None else branch.tip
-        while entry is not None:
-            if self.states[entry.hash].kind is Kind.ABSENT:
-                return self.end(entry.hash)
-            entry = self.forest.states.get(entry.parent)
-        return None
-
     def _is_built_upon(self, entry: Entry, authority: Authority) -> bool:
         """Whether anything valid builds on an entry whose own key is not: a grant, or an entry anywhere below."""
         if any(authority.allows(key.fingerprint) for key in self.forest.hanging.get(entry.hash, ())):
             return True
-        return entry.action is Action.MKDIR and self._counts_below(Incarnation(entry.hash, authority, self._depth))
-
-    def _counts_below(self, directory: Incarnation) -> bool:
-        """Whether any entry below a directory counts."""
-        if self._below is Below.LATER:
-            self.unproven.append(directory)
+        if entry.action is not Action.MKDIR:
             return False
-        self.decided_below.add(directory.mkdir)
-        return self._others.has_effective_below(directory)
+        self.decided_below.add(entry.hash)
+        return self._others.has_effective_below(self._made_by(entry.hash, authority))
+
+    def _made_by(self, mkdir: EntryHash, authority: Authority) -> MergedDirectory:
+        """The directory that one entry of the path has made, in which these keys are valid."""
+        return MergedDirectory((mkdir,), authority, self._depth + 1)
 
     def _has_life(self, remains: State, authority: Authority) -> bool:
         """Whether anything lives in a directory that was deleted."""
         assert remains.origin is not None
-        directory = Incarnation(remains.origin, authority, self._depth)
-        if self._below is not Below.NOW:
-            self.deleted.append(directory)
-            return False
+        directory = self._made_by(remains.origin, authority)
+        self.deleted.append(directory)
         return self._others.has_life_below(directory)
 
     def winner(self) -> Branch | None:
         """The branch that the path shows."""
-        return self.choose([self.branches[head.entry.hash] for head in self.order_heads()])
+        begun = (self.branches[head.entry.hash] for head in self.forest.heads)
+        return self.choose([branch for branch in begun if branch is not None])
 
-    def choose(self, branches: Sequence[Branch | None]) -> Branch | None:
+    def choose(self, branches: Sequence[Branch]) -> Branch | None:
         """The winner among branches by the rules; directories are merged first.  `None` without any branch."""
-        candidates = sorted((branch for branch in branches if branch is not None), key=lambda b: b.rank, reverse=True)
+        candidates = sorted(branches, key=lambda branch: branch.rank, reverse=True)
         if len(candidates) < 2:
             return candidates[0] if candidates else None
         from_below = any(candidate.from_below for candidate in candidates)
@@ -415,7 +371,7 @@ class Walk:
     def _weighed(self, branch: Branch) -> Branch:
         """A branch that ends as a directory, together with the contributors of what is in that."""
         known: list[Contributors] = []
-        places: list[Incarnation] = []
+        places: list[MergedDirectory] = []
         todo = [branch]
         while todo:
             part = todo.pop()
@@ -424,6 +380,6 @@ class Walk:
             elif part.merged:
                 todo.extend(part.merged)
             elif part.state.origin is not None:
-                places.append(Incarnation(part.state.origin, part.authority, self._depth))
+                places.append(self._made_by(part.state.origin, part.authority))
         below = Contributors.united([*known, self._others.contributors_below(places)])
         return branch._replace(contributors=branch.contributors.with_others(below), below=below)

@@ -23,6 +23,7 @@ from basefs.log.schema import FORMAT
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.examples import part
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, genesis, make_replica, noise, path, tree_of
+from tests.support.names import make_link, make_symlink
 
 TABLES = ("entries", "blocks", "paths", "granted", "links", "meta", "waiting", "missing")
 #: Columns without a visible effect: the numbers of rows that keep their order, and the arrival of a write.
@@ -38,8 +39,8 @@ def fill(replica: Replica) -> None:
     replica.commit(lambda author: author.write(path("/d/large"), noise(1, 2000)))
     replica.commit(lambda author: author.write(path("/d/large"), noise(1, 2000) + b"more"))
     replica.commit(lambda author: author.write(path("/one"), b"one"))
-    replica.commit(lambda author: author.make_link(path("/link"), path("/one")))
-    replica.commit(lambda author: author.make_symlink(path("/s"), b"one"))
+    replica.commit(lambda author: make_link(author, path("/link"), path("/one")))
+    replica.commit(lambda author: make_symlink(author, path("/s"), b"one"))
     replica.commit(lambda author: author.remove(path("/s"), directory=False))
     other = make_replica(replica.directory.with_name("other"), (ALICE,), born=born)
     theirs = other.commit(lambda author: author.write(path("/coming"), noise(2, 2000)))

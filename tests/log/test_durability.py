@@ -110,11 +110,11 @@ def test_an_entry_is_in_the_log_before_it_is_in_the_view(replica: Replica, monke
     update = Tree.update
     seen: list[bool] = []
 
-    def look(self: Tree, accepted: Sequence[Placed], completed: Sequence[Placed], *, now: int) -> None:
+    def look(self: Tree, accepted: Sequence[Placed], completed: Sequence[Placed]) -> None:
         with closing(sqlite3.connect(replica.directory / LOG_FILE)) as db:
             query = "SELECT count(*) FROM entries WHERE hash = ?"
             seen.extend(db.execute(query, (placed.entry.hash,)).fetchone() == (1,) for placed in accepted)
-        update(self, accepted, completed, now=now)
+        update(self, accepted, completed)
 
     monkeypatch.setattr(Tree, "update", look)
     replica.commit(lambda author: author.make_directory(path("/d"), mode=0o700))

@@ -44,6 +44,7 @@ from tests.support.helpers import (
     noise,
     path,
 )
+from tests.support.names import rename
 from tests.support.patience import DEADLINE
 from tests.support.project import ROOT
 
@@ -198,7 +199,7 @@ def test_a_series_of_drafts_with_contents_that_must_be_prepared(replica: Replica
         yield author.make_directory(path("/d"))
         for names, content in data.items():
             yield author.write(names, content)
-        yield author.rename(path("/d/1"), path("/d/moved"))
+        yield rename(author, path("/d/1"), path("/d/moved"))
         yield author.remove(path("/d"), directory=True) if fails else Draft()
 
     tips = {path("/old"): replica.attributes(path("/old")).entry}
@@ -406,7 +407,7 @@ def test_a_rename_over_a_file_takes_a_large_content_along(replica: Replica) -> N
     data = noise(0, LARGE)
     write(replica, noise(1, 100))
     write(replica, data, path("/new"))
-    replica.commit(lambda author: author.rename(path("/new"), F))
+    replica.commit(lambda author: rename(author, path("/new"), F))
     assert replica.read(F) == data
     assert list(replica.names_in(())) == [b"f"]
 

@@ -29,6 +29,7 @@ from basefs.path import Path
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.examples import part
 from tests.support.helpers import ROOT_KEY, Clock, Node, copy_replica, make_replica, noise, path, tree_of
+from tests.support.names import make_link
 from tests.support.project import ROOT
 from tests.view.histories import Step, World, steps
 
@@ -41,7 +42,7 @@ def some_files(replica: Replica) -> None:
     replica.commit(lambda author: author.write(path("/d/one"), b"one"))
     replica.commit(lambda author: author.write(path("/d/large"), noise(1, 2000)))
     replica.commit(lambda author: author.write(path("/d/large"), noise(1, 2000) + b"more"))
-    replica.commit(lambda author: author.make_link(path("/link"), path("/d/one")))
+    replica.commit(lambda author: make_link(author, path("/link"), path("/d/one")))
 
 
 def test_only_the_owner_may_read_the_log(tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ from basefs.log.entries import Action
 from basefs.log.keys import SigningKey
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, path
+from tests.support.names import rename
 from tests.support.node import Node
 
 
@@ -39,6 +40,20 @@ def test_on_a_file(tree: Cli) -> None:
     assert granted(tree, "/.cluster") == [(b"alice", ALICE.public)]
 
 
+def test_on_a_file_that_was_renamed(tree: Cli) -> None:
+    with tree.replica("conf") as replica:
+        replica.commit(lambda author: author.write(path("/d/old"), b"x"))
+        replica.commit(lambda author: rename(author, path("/d/old"), path("/d/new")))
+    tree("grant", "conf:/d/new", "alice", ALICE.public.hex())
+    assert granted(tree, "/d/new") == [(b"alice", ALICE.public)]
+    with tree.replica("conf") as replica:
+        tip = replica.attributes(path("/d/new")).entry
+        assert replica.apply([ALICE.sign(tip, 1, Action.WRITE, b"new")], []).entries
+        assert replica.read(path("/d/new")) == b""
+    tree("revoke", "conf:/d/new", "alice")
+    assert granted(tree, "/d/new") == []
+
+
 def test_several_keys_on_one_path(tree: Cli) -> None:
     for name, key in (("alice", ALICE), ("bob", BOB)):
         tree("grant", "conf:/d", name, key.public.hex())
@@ -48,7 +63,7 @@ def test_several_keys_on_one_path(tree: Cli) -> None:
 def test_what_was_moved_out_of_the_directory_stays_out_of_reach(tree: Cli) -> None:
     with tree.replica("conf") as replica:
         (last,) = replica.commit(lambda author: author.write(path("/d/f"), b"good")).entries
-        replica.commit(lambda author: author.rename(path("/d/f"), path("/f")))
+        replica.commit(lambda author: rename(author, path("/d/f"), path("/f")))
     tree("grant", "conf:/d", "alice", ALICE.public.hex())
     with tree.replica("conf") as replica:
         assert replica.apply([ALICE.sign(last.hash, 1, Action.WRITE, b"f")], []).entries

@@ -20,6 +20,7 @@ from basefs.view.states import Kind, Owner
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, path
+from tests.support.names import make_symlink
 from tests.support.node import Node
 
 
@@ -178,7 +179,7 @@ def removed(conf: Cli) -> Cli:
         for text in ("/d", "/d/e"):
             replica.commit(lambda author, text=text: author.make_directory(path(text)))
         replica.commit(lambda author: author.write(path("/d/e/f"), b"first", mode=0o600))
-        replica.commit(lambda author: author.make_symlink(path("/d/l"), b"e/f"))
+        replica.commit(lambda author: make_symlink(author, path("/d/l"), b"e/f"))
         for text, directory in (("/d/l", False), ("/d/e/f", False), ("/d/e", True), ("/d", True)):
             replica.commit(lambda author, t=text, d=directory: author.remove(path(t), directory=d))
         replica.commit(lambda author: author.make_directory(path("/d")))
@@ -279,7 +280,7 @@ def test_a_whole_filesystem_is_named_when_it_is_reverted(removed: Cli) -> None:
 
 def test_a_dry_run_lists_what_is_created_changed_and_deleted(removed: Cli) -> None:
     with removed.replica("conf") as replica:
-        replica.commit(lambda author: author.make_symlink(path("/d/l"), b"elsewhere"))
+        replica.commit(lambda author: make_symlink(author, path("/d/l"), b"elsewhere"))
     link = next(row for row in json.loads(removed("log", "-r", "conf:/d", "--json")) if row["path"] == "/d/e/f")
     entry = next(row["entry"] for row in json.loads(removed("log", "conf:/d/l", "--json")) if row["action"] == "delete")
     before = contents(removed)
@@ -307,7 +308,7 @@ def test_a_dry_run_says_what_changes_in_a_path(conf: Cli) -> None:
         replica.commit(lambda author: author.make_directory(path("/d"), mode=0o755))
         for name in ("content", "longer", "mode", "owner", "time", "both", "kind"):
             replica.commit(lambda author, n=name: author.write(path(f"/d/{n}"), b"1\n", mtime=10**9))
-        (made,) = replica.commit(lambda author: author.make_symlink(path("/d/link"), b"mode")).entries
+        (made,) = replica.commit(lambda author: make_symlink(author, path("/d/link"), b"mode")).entries
         replica.commit(lambda author: author.write(path("/d/content"), b"2\n"))
         replica.commit(lambda author: author.write(path("/d/longer"), b"and more\n"))
         replica.commit(lambda author: author.set_attributes(path("/d/mode"), mode=0o600))
@@ -316,7 +317,7 @@ def test_a_dry_run_says_what_changes_in_a_path(conf: Cli) -> None:
         replica.commit(lambda author: author.write(path("/d/both"), b"2\n", mode=0o600))
         replica.commit(lambda author: author.remove(path("/d/kind"), directory=False))
         replica.commit(lambda author: author.make_directory(path("/d/kind")))
-        replica.commit(lambda author: author.make_symlink(path("/d/link"), b"owner", replace=True))
+        replica.commit(lambda author: make_symlink(author, path("/d/link"), b"owner", replace=True))
         replica.commit(lambda author: author.set_attributes(path("/d"), mode=0o700))
     at = ("revert", "conf:/d", "--at", made.hash.hex(), "--dry-run")
     assert [line.split("\t") for line in conf(*at).splitlines()] == [

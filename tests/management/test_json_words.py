@@ -35,6 +35,7 @@ from basefs.view.states import Kind
 from tests.management.test_commands import WITHOUT_JSON
 from tests.support.commands import Cli
 from tests.support.helpers import ALICE, BOB, CAROL, path
+from tests.support.names import make_node, make_symlink, rename
 from tests.support.node import Node
 from tests.support.project import ROOT
 
@@ -135,9 +136,9 @@ def rich(conf: Cli, monkeypatch: pytest.MonkeyPatch) -> tuple[Cli, dict[str, str
         replica.commit(lambda author: author.make_directory(path("/d")))
         (first,) = replica.commit(lambda author: author.write(path("/f"), b"one\n")).entries
         (other,) = replica.commit(lambda author: author.write(path("/g"), b"two\n")).entries
-        replica.commit(lambda author: author.make_symlink(path("/link"), b"f"))
-        replica.commit(lambda author: author.make_node(path("/null"), Kind.CHARACTER, os.makedev(1, 3)))
-        replica.commit(lambda author: author.rename(path("/g"), path("/d/h")))
+        replica.commit(lambda author: make_symlink(author, path("/link"), b"f"))
+        replica.commit(lambda author: make_node(author, path("/null"), Kind.CHARACTER, os.makedev(1, 3)))
+        replica.commit(lambda author: rename(author, path("/g"), path("/d/h")))
         replica.commit(lambda author: author.write(path("/f"), b"three\n"))
         beside = key.sign(first.hash, first.made, Action.WRITE, b"f", other.content, Extensions(4))
         assert replica.apply([beside], []).entries

@@ -19,6 +19,7 @@ from basefs.view.events import EventType
 from basefs.view.states import Owner
 from tests.support.commands import Cli
 from tests.support.helpers import path
+from tests.support.names import rename
 from tests.support.node import Node
 
 
@@ -122,7 +123,7 @@ def test_a_rename_is_a_link_and_a_delete(conf: Cli) -> None:
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory(path("/d")))
         replica.commit(lambda author: author.write(path("/old"), b"one\n"))
-        replica.commit(lambda author: author.rename(path("/old"), path("/d/new")))
+        replica.commit(lambda author: rename(author, path("/old"), path("/d/new")))
         replica.commit(lambda author: author.write(path("/d/new"), b"two\n"))
     assert words(conf, "conf:/d/new") == [("write", "current", "/d/new"), ("link", "past", "/d/new")]
     assert [row["source"] for row in rows(conf, "conf:/d/new")] == [None, "/old"]

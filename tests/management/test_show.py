@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.commands import Cli
 from tests.support.helpers import path
+from tests.support.names import make_symlink
 from tests.support.node import COMMAND, Node
 
 
@@ -19,7 +20,7 @@ def tree(conf: Cli) -> Cli:
     with conf.replica("conf") as replica:
         replica.commit(lambda author: author.make_directory(path("/d"), mode=0o700))
         replica.commit(lambda author: author.write(path("/d/f"), b"12345", mtime=0))
-        replica.commit(lambda author: author.make_symlink(path("/d/l"), b"f"))
+        replica.commit(lambda author: make_symlink(author, path("/d/l"), b"f"))
     return conf
 
 

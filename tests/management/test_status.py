@@ -16,6 +16,7 @@ from basefs.management.errors import ExitCode
 from basefs.management.output import counted, size, span
 from tests.support.commands import Cli
 from tests.support.helpers import copy_replica, noise
+from tests.support.names import make_link, rename
 from tests.support.node import Node
 
 
@@ -116,10 +117,10 @@ def test_the_last_change_is_called_what_the_log_calls_it(conf: Cli) -> None:
     conf("revert", "conf:/both", "--at", there.entries[0].hash.hex())
     seen.append(_last_change(conf, "/both"))
     with conf.replica("conf") as here:
-        here.commit(lambda author: author.make_link((b"more",), (b"both",)))
+        here.commit(lambda author: make_link(author, (b"more",), (b"both",)))
     seen.append(_last_change(conf, "/more"))
     with conf.replica("conf") as here:
-        here.commit(lambda author: author.rename((b"both",), (b"moved",)))
+        here.commit(lambda author: rename(author, (b"both",), (b"moved",)))
     # A rename ends with the removal of the old name.
     seen.append(_last_change(conf, "/both"))
     assert seen == ["accept", "revert", "link", "delete"]

@@ -21,6 +21,7 @@ from basefs.management.output import moment
 from tests.management.terminal import on_a_terminal
 from tests.support.commands import Cli
 from tests.support.helpers import copy_replica, in_blocks, noise, path
+from tests.support.names import make_symlink
 from tests.support.node import Node
 
 
@@ -33,7 +34,7 @@ def edited(conf: Cli) -> Cli:
         replica.commit(lambda author: author.make_directory(path("/d")))
         replica.commit(lambda author: author.write(path("/d/binary"), b"\xff\x00"))
         replica.commit(lambda author: author.write(path("/d/latin"), b"caf\xe9\n"))
-        replica.commit(lambda author: author.make_symlink(path("/d/link"), b"binary"))
+        replica.commit(lambda author: make_symlink(author, path("/d/link"), b"binary"))
         replica.commit(lambda author: author.remove(path("/f"), directory=False))
     return conf
 

@@ -8,7 +8,7 @@ import itertools
 import pathlib
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,21 +21,23 @@ import basefs.log.cache
 import basefs.log.intake
 import basefs.log.verifying
 import basefs.replica.replica
-from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
+from basefs.errors import DamagedLog, InvalidEntry, StoreError
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
 from basefs.log.hashes import EntryHash
 from basefs.log.keys import verify
+from basefs.log.placement import Placed
 from basefs.log.verifying import Signed, find_wrong
 from basefs.path import Path
 from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.statcache import Attributes, StatCache
 from basefs.view.states import State
+from basefs.view.tree import Tree
 from tests.support.helpers import ROOT_KEY, copy_replica, genesis, make_replica, noise, path, tree_of
+from tests.support.names import make_link
 from tests.support.patience import DEADLINE
 
 ROOT = genesis()[0]
@@ -115,7 +117,7 @@ def test_a_delivery_is_not_cut_where_a_file_would_be_gone_or_open_to_all(
         for number in range(15):
             yield author.write(path(f"/{number}"), b"")
         yield author.remove(path("/g"), directory=False)
-        yield author.make_link(path("/g"), path("/f"))
+        yield make_link(author, path("/g"), path("/f"))
         for number in range(15, 30):
             yield author.write(path(f"/{number}"), b"")
         yield author.write(path("/secret"), b"secret", mode=0o600)
@@ -304,33 +306,6 @@ def test_contents_are_encoded_without_the_lock(
     replica.close()
 
 
-def test_what_was_asked_for_is_known_anew_when_it_has_changed(
-    tmp_path: pathlib.Path, in_time: Callable[[Callable[[], object]], bool]
-) -> None:
-    """Whoever asks again waits for no batch; and a name that is gone is not kept."""
-    writer, reader, written = make_delivery(tmp_path, 2)
-    reader.apply(written.entries, written.blocks)
-    for name in ("/", "/f0", "/f1"):
-        reader.attributes(path(name))
-    changed = writer.commit(
-        lambda author: [author.write(path("/f0"), b"other"), author.remove(path("/f1"), directory=False)]
-    )
-    reader.apply(changed.entries, changed.blocks)
-    sizes: list[int] = []
-
-    def meanwhile(_: object) -> None:
-        """The lock is held."""
-        assert in_time(lambda: sizes.append(reader.attributes(path("/f0")).size))
-        assert in_time(lambda: reader.attributes(()))
-
-    reader.examine((), meanwhile)
-    assert sizes == [5]
-    with pytest.raises(NotFound):
-        reader.attributes(path("/f1"))
-    writer.close()
-    reader.close()
-
-
 def test_a_content_is_opened_while_a_transaction_is_under_way(
     tmp_path: pathlib.Path, in_time: Callable[[Callable[[], object]], bool]
 ) -> None:
@@ -390,6 +365,7 @@ def test_damage_that_is_met_without_the_lock_is_told(tmp_path: pathlib.Path) -> 
     replica.close()
 
 
+@pytest.mark.logs("cannot update the view ahead of reads")
 def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,15 +377,16 @@ def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
     told: list[Applied] = []
     reader.subscribe(told.append)
     database = reader._store.database.main
-    renew = StatCache.renew
+    update = Tree.update
 
-    def fail(appearance: StatCache, names: Collection[Path]) -> None:
+    def fail(tree: Tree, accepted: Sequence[Placed], completed: Sequence[Placed]) -> None:
         # As a page that cannot be read: whatever SQLite is asked now ends with an error.
         database.set_progress_handler(lambda: 1, 1)
-        renew(appearance, names)
+        update(tree, accepted, completed)
+        tree.check()
 
     with monkeypatch.context() as patch:
-        patch.setattr(StatCache, "renew", fail)
+        patch.setattr(Tree, "update", fail)
         applied = reader.apply(changed.entries, changed.blocks)
     assert told == [applied]
     assert applied.entries == changed.entries
@@ -495,33 +472,3 @@ def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: pathli
     holder.join()
     replica.close()
     assert in_time == [True]
-
-
-def test_who_sees_what_is_new_knows_that_not_everybody_has_heard_of_it(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The filesystem keeps from the kernel's caches what the kernel has not been told: it would show a part of it."""
-    writer, reader, written = make_delivery(tmp_path, 2)
-    reader.apply(written.entries, written.blocks)
-    changed = writer.commit(lambda author: [author.write(path(name), b"new") for name in ("/f0", "/f1")])
-    for name in ("/f0", "/f1"):
-        reader.attributes(path(name))
-    heard: list[Applied] = []
-    seen: list[tuple[int, int, bool]] = []
-    reader.subscribe(heard.append)
-    attributes = StatCache.attributes
-
-    def show(appearance: StatCache, names: Path) -> Attributes:
-        # Another thread tells what there is to tell at any moment.
-        reader._feed.deliver()
-        shown = attributes(appearance, names)
-        seen.append((shown.size, len(heard), reader.is_delivered(names)))
-        return shown
-
-    monkeypatch.setattr(StatCache, "attributes", show)
-    reader.apply(changed.entries, changed.blocks)
-    assert seen == [(3, 0, False)] * 2
-    assert len(heard) == 1
-    assert reader.is_delivered(path("/f0"))
-    writer.close()
-    reader.close()

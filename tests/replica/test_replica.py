@@ -38,6 +38,7 @@ from tests.support.helpers import (
     path,
     tree_of,
 )
+from tests.support.names import make_symlink, rename
 from tests.support.patience import DEADLINE
 
 ROOT = genesis()[0]
@@ -417,7 +418,7 @@ def test_a_walk_can_be_accepted_in_its_order(tmp_path: Path, replica: Replica) -
     replica.commit(lambda author: author.make_directory(path("/d/e")))
     replica.commit(lambda author: author.grant(path("/d/e"), b"bob", BOB.public))
     made = replica.commit(lambda author: author.write(path("/d/e/f"), noise(1, 900)))
-    replica.commit(lambda author: author.rename(path("/d/e/f"), path("/g")))
+    replica.commit(lambda author: rename(author, path("/d/e/f"), path("/g")))
     other = Replica.create(tmp_path, ROOT.hash)
     for raw in replica.walk(()):
         result = other.add([raw], [])
@@ -459,7 +460,7 @@ def test_subscribers_hear_of_changes_only(replica: Replica) -> None:
 
 def test_reading_what_is_something_else(replica: Replica) -> None:
     replica.commit(lambda author: author.write(path("/f"), b"x"))
-    replica.commit(lambda author: author.make_symlink(path("/s"), b"target"))
+    replica.commit(lambda author: make_symlink(author, path("/s"), b"target"))
     with pytest.raises(IsADirectory):
         replica.read(path("/d"))
     with pytest.raises(NotADirectory):

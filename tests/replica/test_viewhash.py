@@ -14,6 +14,7 @@ from basefs.log.extensions import Extensions
 from basefs.log.hashes import ZERO_HASH, sha224
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.helpers import ALICE, ROOT_KEY, copy_replica, in_blocks, make_replica, path
+from tests.support.names import make_link
 
 
 def write(replica: Replica, name: str, text: str) -> None:
@@ -30,7 +31,7 @@ def fill(replica: Replica) -> None:
         make_directory(replica, name)
     for name in ("/top", "/d/one", "/d/two", "/d/e/f/deep", *(f"/many/{number}" for number in range(120))):
         write(replica, name, name)
-    replica.commit(lambda author: author.make_link(path("/d/e/link"), path("/d/one")))
+    replica.commit(lambda author: make_link(author, path("/d/e/link"), path("/d/one")))
     replica.commit(lambda author: author.key_holder.grant(path("/d/e"), b"alice", ALICE.public).draft)
 
 

@@ -350,7 +350,7 @@ class Mount:
 def _shown_by(replica: Replica, path: Names, kind: Kind) -> tuple[Kind, int, bytes] | None:
     """What a worktree must have at a path, `None` for what is not here yet."""
     if kind is Kind.SYMLINK:
-        return kind, 0, replica.read_link(path)
+        return kind, 0, replica.read(path)
     bits = replica.attributes(path).mode & 0o777
     if kind is not Kind.FILE:
         return kind, bits, b""

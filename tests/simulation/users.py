@@ -14,6 +14,7 @@ from basefs.path import Path, display
 from basefs.view.history import Survey
 from tests.simulation.node import Node
 from tests.support.helpers import noise
+from tests.support.names import make_link, make_symlink, rename
 
 DIRECTORIES: list[Path] = [(b"d",), (b"d", b"e"), (b"g",)]
 FILES: list[Path] = [(b"a",), (b"b",), (b"d", b"a"), (b"d", b"b"), (b"d", b"e", b"a"), (b"g", b"a")]
@@ -91,11 +92,11 @@ class User:
         source, target = self._rng.sample(FILES + DIRECTORIES, 2)
         live = {path for path, _ in self._node.replica.live_paths()}
         self._is_there = {source, target[:-1]} <= live
-        return f"rename {display(source)} {display(target)}", lambda author: author.rename(source, target)
+        return f"rename {display(source)} {display(target)}", lambda author: rename(author, source, target)
 
     def _link(self) -> tuple[str, Change]:
         path, target = self._rng.sample(FILES, 2)
-        return f"link {display(path)} {display(target)}", lambda author: author.make_link(path, target)
+        return f"link {display(path)} {display(target)}", lambda author: make_link(author, path, target)
 
     def _mode(self) -> tuple[str, Change]:
         path, mode = self._rng.choice(FILES + DIRECTORIES), self._rng.choice((0o600, 0o644, 0o755))
@@ -131,7 +132,7 @@ class User:
 
     def _symlink(self) -> tuple[str, Change]:
         path, target = self._rng.choice(FILES + DIRECTORIES), self._rng.choice((b"a", b"../b", b"/nowhere"))
-        return f"symlink {display(path)}", lambda author: author.make_symlink(path, target, replace=True)
+        return f"symlink {display(path)}", lambda author: make_symlink(author, path, target, replace=True)
 
     def _expel(self) -> tuple[str, Change]:
         number = self._rng.randrange(1, len(self._keys))

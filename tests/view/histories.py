@@ -43,6 +43,7 @@ from tests.support.helpers import (
     recovery_keys,
     recovery_of,
 )
+from tests.support.names import make_link, make_symlink, rename
 
 NAMES = (b"a", b"b", b"c")
 #: Keys that are granted, revoked and used by hand.
@@ -246,17 +247,17 @@ class World:
         directory = self.pick(node, step.b, Kind.DIRECTORY)
         if source and directory is not None:
             target = (*directory, NAMES[step.c % len(NAMES)])
-            self._commit(node, lambda author: author.rename(source, target))
+            self._commit(node, lambda author: rename(author, source, target))
 
     def link(self, node: Node, step: Step) -> None:
         """Another path that begins as a file is."""
         target = self.pick(node, step.c, Kind.FILE, Kind.SYMLINK)
         if target is not None:
-            self._commit(node, lambda author: author.make_link(self._new(node, step), target))
+            self._commit(node, lambda author: make_link(author, self._new(node, step), target))
 
     def symlink(self, node: Node, step: Step) -> None:
         """A symbolic link."""
-        self._commit(node, lambda author: author.make_symlink(self._new(node, step), b"../x" + bytes([48 + step.c])))
+        self._commit(node, lambda author: make_symlink(author, self._new(node, step), b"../x" + bytes([48 + step.c])))
 
     def attributes(self, node: Node, step: Step) -> None:
         """chmod, chown and utimens."""

@@ -337,7 +337,7 @@ def _may_follow(action: Action, parent: Entry) -> bool:
     if action.is_annotation or parent.action.is_annotation:
         return action.is_annotation and parent.action is not Action.GOSSIP_KEY
     if action in KEY_ACTIONS:
-        return parent.action in KEY_ACTIONS or parent.action in (Action.MKDIR, Action.WRITE)
+        return parent.action in KEY_ACTIONS or parent.action in (Action.MKDIR, Action.WRITE, Action.LINK)
     if parent.action in KEY_ACTIONS:
         return False
     begins = parent.action is Action.MKDIR and action in CHILD_ACTIONS
@@ -354,6 +354,5 @@ def seen(replica: Replica) -> dict[Path, tuple[object, ...]]:
             content = b"" if kind is Kind.DIRECTORY else replica.read(names)
         except StoreError as error:
             content = type(error)
-        mtime = 0 if kind is Kind.DIRECTORY else it.mtime
-        found[names] = (kind, it.mode, it.owner, it.size, it.version, it.origin, mtime, content)
+        found[names] = (kind, it.mode, it.owner, it.size, it.version, it.origin, it.mtime, content)
     return found

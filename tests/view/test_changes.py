@@ -20,6 +20,7 @@ from basefs.view.draft import Draft
 from basefs.view.states import Kind, State
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, genesis, live_nodes, make_replica, path
+from tests.support.names import rename
 from tests.view.histories import SEEDS, Step, World, steps
 
 
@@ -153,7 +154,7 @@ def test_whoever_looked_at_some_paths_hears_what_becomes_of_them(history: list[S
         todo: list[Path] = [()]
         while todo:
             names = todo.pop()
-            node = watched.replica._view.tree.find(names)
+            node = watched.replica._tree.find(names)
             assert node is not None
             loaded[names] = node.state
             if node.children is not None:
@@ -213,7 +214,7 @@ def test_a_rename_can_be_recognised(tmp_path: pathlib.Path) -> None:
     replica, model = observed(tmp_path)
     replica.commit(lambda author: author.write((b"f",), b"one"))
     told(model)
-    removal, creation = replica.commit(lambda author: author.rename((b"f",), (b"g",))).changes
+    removal, creation = replica.commit(lambda author: rename(author, (b"f",), (b"g",))).changes
     assert removal.before is not None and creation.after is not None
     assert removal.before.content == creation.after.content
     assert told(model) == [("remove", "/f"), ("create", "/g")]
@@ -225,7 +226,7 @@ def test_a_tree_is_made_from_above_and_removed_from_below(tmp_path: pathlib.Path
         replica.commit(lambda author, names=names: author.make_directory(path(names)))
     replica.commit(lambda author: author.write(path("/a/b/f"), b"x"))
     told(model)
-    replica.commit(lambda author: author.rename((b"a",), (b"z",)))
+    replica.commit(lambda author: rename(author, (b"a",), (b"z",)))
     assert told(model) == [
         ("remove", "/a/b/f"),
         ("remove", "/a/b"),
@@ -303,7 +304,7 @@ def test_many_drafts_in_one_transaction_are_told_once(tmp_path: pathlib.Path) ->
     def make(author: Author) -> Iterator[Draft]:
         yield author.make_directory((b"a",))
         yield author.write(path("/a/f"), b"one")
-        yield author.rename((b"a",), (b"b",))
+        yield rename(author, (b"a",), (b"b",))
         yield author.write(path("/b/f"), b"two")
 
     replica.commit(make)

@@ -27,6 +27,7 @@ from basefs.view.draft import Draft
 from basefs.view.states import Kind, Owner, encode_mode
 from tests.support.examples import part
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Node, fetch, in_blocks, keys_at, make_replica, path
+from tests.support.names import make_link, make_symlink, rename
 from tests.view.histories import memory
 
 SECRET = "/secret/admin"
@@ -112,7 +113,7 @@ def test_a_link_to_a_file_of_others_is_a_copy(nodes: Nodes) -> None:
 
 
 def test_a_link_that_root_makes_is_a_copy_as_well(nodes: Nodes) -> None:
-    nodes.does(nodes.root, lambda author: author.make_link(path("/web/shared"), path(SECRET)))
+    nodes.does(nodes.root, lambda author: make_link(author, path("/web/shared"), path(SECRET)))
     nodes.does(nodes.alice, lambda author: author.set_attributes(path("/web/shared"), mode=0o666))
     nodes.signs(nodes.tip("/web"), Action.LINK, "x", nodes.tip("/web/shared"))
     nodes.writes("/web/shared", b"evil")
@@ -128,7 +129,7 @@ def test_a_backup_over_a_copy_leaves_the_file_alone(nodes: Nodes) -> None:
     """An editor moves the old version aside, over what lies there."""
     nodes.writes("/web/conf", b"old")
     nodes.signs(nodes.tip("/web"), Action.LINK, "conf~", nodes.origin(SECRET))
-    nodes.does(nodes.root, lambda author: author.rename(path("/web/conf"), path("/web/conf~")))
+    nodes.does(nodes.root, lambda author: rename(author, path("/web/conf"), path("/web/conf~")))
     nodes.writes("/web/conf", b"new")
     assert nodes.at("/web/conf~")[0] == b"old"
     assert nodes.at(SECRET) == (b"good", 0o600)
@@ -146,7 +147,7 @@ def test_a_link_back_to_a_file_that_was_moved_away_opens_no_way_into_it(
     if over:
         nodes.writes("/etc/x", b"before")
     origin, last = nodes.origin("/web/y"), nodes.tip("/web/y")
-    link, gone = nodes.does(nodes.root, lambda author: author.rename(path("/web/y"), path("/etc/x")))
+    link, gone = nodes.does(nodes.root, lambda author: rename(author, path("/web/y"), path("/etc/x")))
     if again:
         nodes.writes("/web/y", b"second")
         gone = nodes.signs(nodes.tip("/web/y"), Action.DELETE, "y")
@@ -163,7 +164,7 @@ def test_a_link_back_to_a_file_that_was_moved_away_opens_no_way_into_it(
 def test_a_file_that_its_own_writer_cannot_follow_is_moved_and_rewritten(nodes: Nodes) -> None:
     nodes.does(nodes.alice, lambda author: author.write(path("/web/f"), b"alice's"))
     last = nodes.tip("/web/f")
-    nodes.does(nodes.root, lambda author: author.rename(path("/web/f"), path("/etc/f")))
+    nodes.does(nodes.root, lambda author: rename(author, path("/web/f"), path("/etc/f")))
     nodes.does(nodes.root, lambda author: author.revoke(path("/web"), b"alice", ALICE.fingerprint))
     nodes.signs(last, Action.WRITE, "f")
     assert nodes.at("/etc/f") == (b"alice's", 0o644)
@@ -185,11 +186,11 @@ def test_a_directory_beside_one_of_others_is_not_merged_into_it(nodes: Nodes) ->
 
 
 def _move(nodes: Nodes, source: str, target: str) -> None:
-    nodes.does(nodes.root, lambda author: author.rename(path(source), path(target)))
+    nodes.does(nodes.root, lambda author: rename(author, path(source), path(target)))
 
 
 def _link(nodes: Nodes, new: str, target: str) -> None:
-    nodes.does(nodes.root, lambda author: author.make_link(path(new), path(target)))
+    nodes.does(nodes.root, lambda author: make_link(author, path(new), path(target)))
 
 
 def _move_out(nodes: Nodes, way: str) -> list[str]:
@@ -327,7 +328,7 @@ def test_a_first_name_that_is_replaced_leaves_the_others_to_no_key(nodes: Nodes,
     elif way == "path":
         nodes.does(root, lambda author: author.reverter.path(path("/lab/f"), old))
     else:
-        nodes.does(root, lambda author: author.make_symlink(path("/lab/f"), b"elsewhere", replace=True))
+        nodes.does(root, lambda author: make_symlink(author, path("/lab/f"), b"elsewhere", replace=True))
     nodes.does(root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
     nodes.signs(last, Action.WRITE, "f")
     assert nodes.at("/secret/f") == (b"good", 0o644)
@@ -335,7 +336,7 @@ def test_a_first_name_that_is_replaced_leaves_the_others_to_no_key(nodes: Nodes,
 
 def test_a_symbolic_link_that_was_moved_is_changed_by_no_key_of_its_old_directory(nodes: Nodes) -> None:
     nodes.does(nodes.root, lambda author: author.make_directory(path("/lab")))
-    nodes.does(nodes.root, lambda author: author.make_symlink(path("/lab/f"), b"good"))
+    nodes.does(nodes.root, lambda author: make_symlink(author, path("/lab/f"), b"good"))
     last = nodes.tip("/lab/f")
     _move(nodes, "/lab/f", "/secret/f")
     nodes.does(nodes.root, lambda author: author.grant(path("/lab"), b"alice", ALICE.public))
@@ -409,13 +410,13 @@ class Stage:
         whom = (ALICE, BOB)[act.other % 2] if source[:1] == (b"web",) else BOB
         makes: list[Callable[[Author], Draft]] = [
             lambda author: author.write(target, b"root %d" % act.where),
-            lambda author: author.rename(source, target),
-            lambda author: author.rename(source, target),
-            lambda author: author.make_link(target, source),
+            lambda author: rename(author, source, target),
+            lambda author: rename(author, source, target),
+            lambda author: make_link(author, target, source),
             lambda author: author.set_attributes(source, mode=(0o600, 0o644, 0o666)[act.other % 3]),
             lambda author: author.remove(source, directory=kind is Kind.DIRECTORY),
             lambda author: author.make_directory(target),
-            lambda author: author.make_symlink(target, b"elsewhere"),
+            lambda author: make_symlink(author, target, b"elsewhere"),
             lambda author: self._reverts(author, act, inside),
             lambda author: author.reverter.accept(source),
             lambda author: author.grant(source, b"key", whom.public),

@@ -62,6 +62,17 @@ def test_a_branch_that_lost_is_told_with_the_rule(story: Story) -> None:
     assert conflicts(replica, "/f") == [(last, won, ForkRule.HASH)]
 
 
+def test_the_last_one_is_what_was_shown_before_a_removal_that_ended_the_loser_as_well(story: Story) -> None:
+    won = story.write(ROOT_KEY, story.root, b"won", "f")
+    lost = story.write(ALICE, story.root, b"lost", "f", wanted=below(won))
+    # One more contributor: so the path ends with the removal of the loser.
+    story.delete(ROOT_KEY, won)
+    story.delete(ROOT_KEY, lost)
+    found = dict(standings(story.replica(), "/f"))
+    assert found[won] is RevisionStatus.LAST
+    assert found[lost] is RevisionStatus.PAST
+
+
 def test_branches_that_end_alike_are_no_conflict(story: Story) -> None:
     base = story.write(ROOT_KEY, story.root, b"base", "f")
     story.write(ROOT_KEY, base, b"same")

@@ -14,6 +14,7 @@ from basefs.view.keyholder import GrantPlan
 from basefs.view.supposing import Difference
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, BOB, CAROL, DAVE, ROOT_KEY, Node, copy_replica, path, tree_of
+from tests.support.names import rename
 from tests.view.histories import KEYS, Step, World, plain, steps
 from tests.view.stories import Story, above, below
 from tests.view.users import User
@@ -34,7 +35,7 @@ def test_a_rename_by_a_revoked_key_stays(tmp_path: pathlib.Path) -> None:
     user.writes("/d/old", b"text")
     user.does(lambda author: author.grant(path("/d"), b"bob", BOB.public))
     bob = bobs(user, tmp_path)
-    bob.replica.commit(lambda author: author.rename(path("/d/old"), path("/d/new")))
+    bob.replica.commit(lambda author: rename(author, path("/d/old"), path("/d/new")))
     carry(bob, user)
     before = plain(user.sees())  # type: ignore[arg-type]
     user.does(lambda author: author.revoke(path("/d"), b"bob", BOB.fingerprint))
@@ -49,7 +50,7 @@ def test_a_file_that_a_revoked_key_changed_and_renamed_stays(tmp_path: pathlib.P
     bob = bobs(user, tmp_path)
     for text in (b"one", b"two"):
         bob.replica.commit(lambda author, text=text: author.write(path("/d/old"), text))  # type: ignore[misc]
-    bob.replica.commit(lambda author: author.rename(path("/d/old"), path("/d/new")))
+    bob.replica.commit(lambda author: rename(author, path("/d/old"), path("/d/new")))
     bob.replica.commit(lambda author: author.set_attributes(path("/d/new"), mode=0o600, mtime=77))
     carry(bob, user)
     before = plain(user.sees())  # type: ignore[arg-type]
@@ -200,7 +201,7 @@ def test_a_key_of_one_merged_branch_may_not_change_the_other(tmp_path: pathlib.P
     assert bob.check_view() == []
     for attempt in (
         lambda author: author.set_attributes(path("/d"), mode=0o700),
-        lambda author: author.rename(path("/d"), path("/e")),
+        lambda author: rename(author, path("/d"), path("/e")),
     ):
         with pytest.raises(PermissionDenied):
             bob.commit(attempt)

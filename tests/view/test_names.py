@@ -8,9 +8,9 @@ import pytest
 
 from basefs.path import display
 from basefs.replica.replica import Replica
-from basefs.view.author import Author
 from basefs.view.states import Kind
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, path
+from tests.support.names import rename
 from tests.view.stories import Story
 
 
@@ -24,7 +24,7 @@ def write(replica: Replica, text: str, content: bytes, **attributes: int) -> Non
 
 
 def move(replica: Replica, source: str, target: str) -> None:
-    replica.commit(lambda author: author.rename(path(source), path(target)))
+    replica.commit(lambda author: rename(author, path(source), path(target)))
 
 
 def chmod(replica: Replica, text: str, mode: int) -> None:
@@ -53,20 +53,6 @@ def test_a_directory_that_replaces_an_empty_one_keeps_its_mode(replica: Replica)
     replica.commit(lambda author: author.make_directory(path("/empty")))
     move(replica, "/private", "/empty")
     assert mode(replica, "/empty") == 0o700
-
-
-def test_the_time_of_a_directory_can_be_set_again_after_its_names_changed(replica: Replica) -> None:
-    def set_time(author: Author) -> object:
-        return author.set_attributes(path("/d"), mtime=7)
-
-    replica.commit(lambda author: author.make_directory(path("/d")))
-    for name in ("/d/one", "/d/two"):
-        replica.commit(set_time)  # type: ignore[arg-type]
-        assert replica.attributes(path("/d")).mtime == 7
-        write(replica, name, b"")
-        assert replica.attributes(path("/d")).mtime > 7
-    replica.commit(set_time)  # type: ignore[arg-type]
-    assert replica.attributes(path("/d")).mtime == 7
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from basefs.path import Path as Names
 from basefs.replica.replica import Applied, Replica
 from basefs.view.states import Kind
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, copy_replica, make_replica, path
+from tests.support.names import rename
 from tests.support.project import ROOT
 
 #: Who edits `/d/f`, which the root key or Bob, whose key is for `/d`, removes or moves at the same time.
@@ -61,7 +62,7 @@ def does(replica: Replica, what: str) -> list[Applied]:
     names: Names = path("/d/f")
     moved = {"mv d/f d/g": path("/d/g"), "mv d e": path("/e/f")}.get(what)
     if moved is not None:
-        done = [replica.commit(lambda author: author.rename(names, moved))]
+        done = [replica.commit(lambda author: rename(author, names, moved))]
     else:
         done = [replica.commit(lambda author: author.remove(names, directory=False))]
     if what in ("rm -r d", "mv d e"):

@@ -17,6 +17,7 @@ from basefs.view.states import Kind, State
 from basefs.view.tree import Node, Tree
 from tests.support.examples import rarely
 from tests.support.helpers import ALICE, BOB, ROOT_KEY, Clock, copy_replica, live_nodes, make_replica, path
+from tests.support.names import make_link, make_symlink, rename
 from tests.view.histories import Step, World, steps
 from tests.view.stories import Story, below
 
@@ -29,7 +30,7 @@ def states(nodes: Mapping[Path, Node]) -> dict[Path, State]:
 def past(replica: Replica, sequence: int) -> dict[Path, State]:
     """What this log showed when it had so many entries."""
     with replica._store.as_of(sequence):
-        return states(dict(Tree(replica._store, replica._view.tree.resolver).walk()))
+        return states(dict(Tree(replica._store, replica._tree.resolver).walk()))
 
 
 @rarely
@@ -291,7 +292,7 @@ def test_what_comes_back_has_the_time_that_it_had(tmp_path: pathlib.Path) -> Non
     replica = make_replica(tmp_path, clock=clock)
     replica.commit(lambda author: author.make_directory(path("/d")))
     (first,) = replica.commit(lambda author: author.write(path("/d/f"), b"one", mtime=7)).entries
-    replica.commit(lambda author: author.make_symlink(path("/d/l"), b"f", mtime=8))
+    replica.commit(lambda author: make_symlink(author, path("/d/l"), b"f", mtime=8))
     moment = clock()
 
     def times() -> list[int]:
@@ -312,8 +313,8 @@ def test_the_time_of_modification_alone_comes_back(tmp_path: pathlib.Path) -> No
     replica = make_replica(tmp_path, clock=Clock(1_000_000_000))
     replica.commit(lambda author: author.make_directory(path("/d"), mtime=6))
     replica.commit(lambda author: author.write(path("/d/f"), b"one", mtime=7))
-    replica.commit(lambda author: author.make_symlink(path("/d/l"), b"f", mtime=8))
-    replica.commit(lambda author: author.make_link(path("/other"), path("/d/f")))
+    replica.commit(lambda author: make_symlink(author, path("/d/l"), b"f", mtime=8))
+    replica.commit(lambda author: make_link(author, path("/other"), path("/d/f")))
     sequence, before = replica.totals()["entries"], states(live_nodes(replica))
     for text in ("/d", "/d/f", "/d/l"):
         replica.commit(lambda author, t=text: author.set_attributes(path(t), mtime=9))
@@ -370,7 +371,7 @@ def test_a_rename_is_undone_while_the_file_was_written_elsewhere(tmp_path: pathl
     replica.commit(lambda author: author.write(old, b"one"))
     sequence, before = replica.totals()["entries"], states(live_nodes(replica))
     other = copy_replica(replica, tmp_path / "other", (ROOT_KEY,), clock=Clock(1_000_000_500))
-    replica.commit(lambda author: author.rename(old, new))
+    replica.commit(lambda author: rename(author, old, new))
     written = other.commit(lambda author: author.write(old, b"two"))
     replica.apply(written.entries, written.blocks)
     assert (replica.read(old), replica.read(new)) == (b"two", b"one")

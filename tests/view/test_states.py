@@ -31,6 +31,7 @@ from basefs.view.states import (
     step,
 )
 from tests.support.helpers import ALICE, ROOT_KEY, make_replica, path, tree_of
+from tests.support.names import make_node, make_symlink
 from tests.view.users import User
 
 NAMES = st.binary(max_size=255).filter(lambda name: b"\0" not in name)
@@ -75,7 +76,7 @@ def test_a_device_comes_back(rdev: int, kind: Kind) -> None:
 def test_a_node_is_made_replaced_and_linked(tmp_path: Path, kind: Kind) -> None:
     user = User(tmp_path, ROOT_KEY)
     rdev = 0 if kind is Kind.FIFO else os.makedev(8, 300)
-    user.does(lambda author: author.make_node(path("/n"), kind, rdev, mode=0o620))
+    user.does(lambda author: make_node(author, path("/n"), kind, rdev, mode=0o620))
     user.links("/m", "/n")
     user.writes("/n", b"a file")
     found = user.replica.attributes(path("/m"))
@@ -87,7 +88,7 @@ def test_extended_attributes_belong_to_files_and_directories_and_stay(tmp_path: 
     user = User(tmp_path, ROOT_KEY)
     user.makes("/d")
     user.writes("/f", b"one")
-    user.does(lambda author: author.make_symlink(path("/s"), b"f"))
+    user.does(lambda author: make_symlink(author, path("/s"), b"f"))
     xattrs = (b"user.b", b"2"), (b"user.a", b"")
     for text in ("/d", "/f", "/s"):
         user.does(lambda author, text=text: author.set_attributes(path(text), xattrs=xattrs))  # type: ignore[misc]

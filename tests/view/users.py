@@ -21,6 +21,7 @@ from tests.support.helpers import (
     path,
     tree_of,
 )
+from tests.support.names import make_link, rename
 
 
 class User:
@@ -59,11 +60,11 @@ class User:
 
     def moves(self, source: str, target: str) -> Applied:
         """mv."""
-        return self.does(lambda author: author.rename(path(source), path(target)))
+        return self.does(lambda author: rename(author, path(source), path(target)))
 
     def links(self, name: str, target: str) -> Applied:
         """ln."""
-        return self.does(lambda author: author.make_link(path(name), path(target)))
+        return self.does(lambda author: make_link(author, path(name), path(target)))
 
     def removes(self, text: str) -> Applied:
         """unlink or rmdir."""

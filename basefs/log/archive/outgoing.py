@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
 from basefs.log.archive.records import ArchiveWriter, Header
-from basefs.log.blocks import BlockRole, distinct
+from basefs.log.blocks import BlockRole, places
 from basefs.log.entries import Action, Entry, needs_of
 from basefs.log.hashes import BlockHash
 from basefs.log.missing import decoded_block
@@ -100,7 +100,7 @@ class _Blocks:
         encoded = write.encoded
         if encoded is None:
             return
-        for place in distinct(encoded.place, self._read, self._walked):
+        for place in places(encoded.place, self._read, self._walked):
             row = self._source.execute("SELECT seq FROM blocks WHERE hash = ?", (place.hash,)).fetchone()
             if row is not None and self._told.add(row[0]):
                 data = self._read(place.hash)

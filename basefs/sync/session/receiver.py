@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from basefs.errors import InvalidEntry, RemoteProtocolError
-from basefs.log.blocks import BlockPlace, distinct, listed
+from basefs.log.blocks import BlockPlace, listed, places
 from basefs.log.entries import Entry
 from basefs.log.hashes import BlockHash, EntryHash, sha224
 from basefs.log.interface import AddResult, LogState
@@ -77,7 +77,7 @@ class OrphanBuffer:
             self._hashes.discard(entry.hash)
             self._room += len(data)
             encoded = entry.encoded
-            found = () if encoded is None else distinct(encoded.place, self._blocks.get, set())
+            found = () if encoded is None else places(encoded.place, self._blocks.get, set())
             hashes = dict.fromkeys(place.hash for place in found if place.hash in self._blocks)
             ready.append((data, [self._blocks[hash] for hash in hashes]))
         return ready

@@ -19,6 +19,7 @@ from basefs.fs.events.runner import HandlerSettings, Runner
 from basefs.replica.replica import Applied
 from tests.fs.events.conftest import Local
 from tests.support.helpers import path
+from tests.support.names import make_symlink
 from tests.support.node import has_ended
 from tests.support.patience import DEADLINE
 from tests.support.wait import wait_until
@@ -112,7 +113,7 @@ def test_each_kind_of_change_is_told_once(local: Local) -> None:
         await until(lambda: len(lines(local)) == 2, "two handlers")
         local.save("/d/f", b"two")
         local.do(lambda author: author.set_attributes(path("/d/f"), mode=0o600))
-        local.do(lambda author: author.make_symlink(path("/s"), b"d"))
+        local.do(lambda author: make_symlink(author, path("/s"), b"d"))
         local.do(lambda author: author.remove(path("/d/f"), directory=False))
         await until(lambda: len(lines(local)) == 6, "all handlers")
 

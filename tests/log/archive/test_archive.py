@@ -39,6 +39,7 @@ from tests.support.helpers import (
     recovery_of,
     tree_of,
 )
+from tests.support.names import make_link
 from tests.view.histories import Step, World, steps
 
 
@@ -162,7 +163,7 @@ def replica(tmp_path: pathlib.Path) -> Replica:
     made.commit(lambda author: author.write(path("/other/secret"), noise(1, 3000)))
     made.commit(lambda author: author.write(path("/d/f"), noise(2, 3000)))
     made.commit(lambda author: author.write(path("/d/f"), noise(2, 3000) + b"!"))
-    made.commit(lambda author: author.make_link(path("/d/link"), path("/other/secret")))
+    made.commit(lambda author: make_link(author, path("/d/link"), path("/other/secret")))
     return made
 
 

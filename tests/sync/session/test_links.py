@@ -10,6 +10,7 @@ import pytest
 from basefs.view.author import Author
 from basefs.view.draft import Draft
 from tests.support.helpers import ROOT_KEY, copy_replica, make_replica, path, tree_of
+from tests.support.names import rename
 from tests.sync.helpers import Pair
 
 #: More than a peer may have waiting in the log.
@@ -30,7 +31,7 @@ def test_a_renamed_directory_arrives_whole(tmp_path: Path, source: str, target: 
     made = one.commit(make)
     if not is_new:
         other.apply(made.entries, ())
-    one.commit(lambda author: author.rename(path(source), path(target)))
+    one.commit(lambda author: rename(author, path(source), path(target)))
     Pair(one, other).run()
     assert other.root_hash() == one.root_hash()
     assert tree_of(other) == tree_of(one)
