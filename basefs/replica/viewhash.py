@@ -91,7 +91,7 @@ def _parts(state: State) -> Iterable[bytes]:
     yield state.kind.value.encode()
     yield state.mode.to_bytes(2, "big")
     yield b"" if state.owner is None else repr(tuple(state.owner)).encode()
-    yield state.mtime.to_bytes(8, "big", signed=True)
+    yield state.mtime.to_bytes(9, "big", signed=True)
     yield state.size.to_bytes(8, "big")
     for entry in (state.content, state.origin):
         yield entry or b""

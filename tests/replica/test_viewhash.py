@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from basefs.log.entries import Action
-from basefs.log.extensions import Extensions
+from basefs.log.extensions import MAX_TIME, MIN_TIME, Extensions
 from basefs.log.hashes import ZERO_HASH, sha224
 from basefs.replica.replica import LOG_FILE, Replica
 from tests.support.helpers import ALICE, ROOT_KEY, copy_replica, in_blocks, make_replica, path
@@ -110,6 +110,14 @@ def test_nodes_that_show_the_same_have_the_same_one(one: Replica, other: Damaged
     same.add([data for data in one.walk(()) if data not in set(same.walk(()))], [], everything=True)
     same.add([], [one.block(hash) or b"" for _, hash in same.missing_blocks(10)], everything=True)
     assert same.view_hash(state) == one.view_hash()
+
+
+@pytest.mark.parametrize("mtime", [MIN_TIME, MAX_TIME])
+def test_any_time_that_an_entry_can_hold_is_hashed(one: Replica, mtime: int) -> None:
+    before = hashed(one)
+    content, blocks = in_blocks(b"text")
+    one.apply([ROOT_KEY.sign(one.identity, 1, Action.WRITE, b"late", content, Extensions(4, mtime=mtime))], blocks)
+    assert hashed(one) != before
 
 
 def test_a_content_that_nobody_has_hides_no_difference(one: Replica, other: Damaged) -> None:
