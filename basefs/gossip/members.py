@@ -271,8 +271,8 @@ class PeerBook:
         Whoever was at its address makes room, unless it was seen there since a session has shown who is there.
 
         Args:
-            now: UNIX seconds, as is
-            met_at: when that was.
+            now: UNIX seconds.
+            met_at: UNIX seconds, when a session has shown that.
         """
         address = peer.gossip_address
         for one in [one for one in self._peers.values() if one.address == address and one.machine != peer.machine]:

@@ -164,7 +164,7 @@ class Expected:
             elif parent.action is Action.MKDIR and entry.action in CHILD_ACTIONS:
                 self.names[entry.hash] = (*self.names[parent.hash], entry.name)
             else:
-                assert entry.action in KEY_ACTIONS or entry.name == parent.name
+                assert entry.action in KEY_ACTIONS or entry.action.is_annotation or entry.name == parent.name
                 self.names[entry.hash] = self.names[parent.hash]
             known[entry.hash] = entry
 
