@@ -16,6 +16,7 @@ NOTED = (
     "after a power cut",
     "a power cut has taken",
     "stays on this node: no key of this node may write",
+    "which never leaves this node",
 )
 #: Seeds of one test.
 CHUNK = 4

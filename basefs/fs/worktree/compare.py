@@ -25,8 +25,8 @@ def kind_of(found: Found | None) -> Kind:
 
 
 def is_left(disk: Disk, path: bytes, scratch: ScratchNames) -> bool:
-    """Whether a directory that was removed elsewhere is only there for what stays on this machine."""
-    names = disk.names(path)
-    return bool(names) and all(
-        scratch.is_scratch((name,)) or kind_of(disk.look(b"%b/%b" % (path, name))) is Kind.ABSENT for name in names
+    """Whether a directory that was removed elsewhere is only there for what stays on this machine, if for anything."""
+    return all(
+        scratch.is_scratch((name,)) or kind_of(disk.look(b"%b/%b" % (path, name))) is Kind.ABSENT
+        for name in disk.names(path)
     )

@@ -83,6 +83,13 @@ class Pending:
         if found:
             self._wake()
 
+    def retry_one(self, path: bytes) -> None:
+        """Try a path again, if it was postponed."""
+        with self._lock:
+            if path in self._postponed:
+                self._postponed.remove(path)
+                self._incoming.setdefault(path, False)
+
     def is_pending(self, path: bytes) -> bool:
         """Whether the view may show something else at a path."""
         return path in self._incoming or path in self._leaving or path in self._postponed

@@ -48,7 +48,7 @@ def differences(tree: Worktree, since: float = float("inf")) -> Iterator[tuple[b
             row = None if data is None else Row.decode(data)
             if stat.S_ISDIR(now.mode):
                 todo.append(below(path, name))
-            if row is None or row.coming is not None or not row.is_at(now) or now.ctime > since:
+            if row is None or row.coming is not None or row.is_left or not row.is_at(now) or now.ctime > since:
                 yield below(path, name), row, now
         for name, data in names.items():
             row = Row.decode(data)
@@ -100,6 +100,9 @@ class Scanner:
         since = self._last_change() - _UNWRITTEN if after_cut else float("inf")
         count = 0
         for path, row, found in differences(self._tree, since):
+            if row is not None and row.is_left:
+                # It goes once what it is there for has gone.
+                self._pending.add([path])
             if row is not None and row.coming is None and row.is_at(found) and self._has_bytes(path, row, found):
                 continue
             count += 1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.fs.worktree.cluster import ACTIONS, Cluster
 from tests.support.examples import part
 from tests.support.mounts import temporary_directory
+
+pytestmark = pytest.mark.logs("which never leaves this node")
 
 #: Few, so that operations meet on them.
 PATHS = st.sampled_from(["/a", "/b", "/d", "/d/a", "/d/b", "/d/e", "/d/e/a", "/c", "/c/a", "/c/e", "/c/e/a"])

@@ -334,6 +334,17 @@ class TestDirectories:
         sync(one, other)
         assert one.load("/d/f") == b"edited" and one.load("/new/g") == b"y"
 
+    def test_go_with_what_stayed_in_them(self, pair: Pair) -> None:
+        one, other = pair
+        one.mkdir("/d")
+        sync(one, other)
+        other.save("/d/.f.swp", b"scratch")
+        one.remove("/d")
+        sync(one, other)
+        other.remove("/d/.f.swp")
+        other.fs.settle()
+        assert other.disk() == {}
+
     def test_have_the_time_of_their_last_name(self, pair: Pair) -> None:
         one, other = pair
         one.mkdir("/d")
@@ -352,6 +363,33 @@ class TestDirectories:
         one.touch("/d", A_DAY_AGO)
         sync(one, other)
         assert other.at("/d").stat().st_mtime_ns == A_DAY_AGO
+
+
+@pytest.mark.parametrize(
+    ("holder", "becomes"), [("/d/.f.swp", "file"), ("/d/e/.f.swp", "file"), ("/d/e/.f.swp", "nothing")]
+)
+def test_what_keeps_a_directory_from_going_is_said_once(
+    pair: Pair, caplog: pytest.LogCaptureFixture, holder: str, becomes: str
+) -> None:
+    one, other = pair
+    one.mkdir("/d")
+    one.mkdir("/d/e")
+    sync(one, other)
+    other.save(holder, b"scratch")
+    one.remove("/d")
+    if becomes == "file":
+        one.save("/d", b"file")
+    for _ in range(3):
+        sync(one, other)
+        other.tell("/d")
+        other.publish()
+    assert other.load(holder) == b"scratch"
+    (said,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith("/d was re") and holder in said
+    other.remove(holder)
+    other.fs.settle()
+    assert other.disk() == one.disk()
+    assert other.fs.unpublished() == 0
 
 
 def test_what_could_not_be_brought_comes_once_it_can(pair: Pair) -> None:

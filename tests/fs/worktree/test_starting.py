@@ -101,6 +101,31 @@ class TestWithoutAProcess:
         for local in (one, other):
             local.close()
 
+    @pytest.mark.parametrize("is_seen", [True, False])
+    def test_a_directory_goes_with_what_stayed_in_it(self, scratch: Path, is_seen: bool) -> None:
+        one = Local.bootstrap(scratch / "one", keys=(ROOT_KEY, BOB))
+        one.mkdir("/d")
+        one.publish()
+        other = one.join(scratch / "other", BOB)
+        other.save("/d/.f.swp", b"scratch")
+        one.remove("/d")
+        one.publish()
+        exchange(one, other)
+        other.fs.settle()
+        assert other.listing("/d") == {".f.swp"}
+        other.kill()
+        if is_seen:
+            other = other.again()
+            other.remove("/d/.f.swp")
+            other.fs.settle()
+        else:
+            other.at("/d/.f.swp").unlink()
+            other = other.again()
+        other.publish()
+        assert other.disk() == other.view() == {}
+        for local in (one, other):
+            local.close()
+
     def test_a_local_change_beside_one_of_others_is_a_conflict_and_not_lost(self, scratch: Path) -> None:
         one = Local.bootstrap(scratch / "one", keys=(ROOT_KEY, BOB))
         other = one.join(scratch / "other", BOB)
