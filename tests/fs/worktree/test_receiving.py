@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from basefs.fs.channel import Flags
+from basefs.fs.channel import VERSION, Flags, Hello, MountServer
+from basefs.fs.disk import Disk
+from basefs.fs.jobs import JobResult, TreeJob, apply
 from basefs.log.entries import Action
 from tests.fs.local import Local, exchange
 from tests.support.helpers import BOB, ROOT_KEY, path
@@ -390,6 +393,54 @@ def test_what_keeps_a_directory_from_going_is_said_once(
     other.fs.settle()
     assert other.disk() == one.disk()
     assert other.fs.unpublished() == 0
+
+
+class Dying:
+    """A mount server that dies when it has done its jobs, before it can say so."""
+
+    hello = Hello(VERSION)
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def start(self) -> None:
+        pass
+
+    def rights(self, rights: Mapping[bytes, int]) -> None:
+        pass
+
+    def room(self, has: bool) -> None:
+        pass
+
+    def perform(self, jobs: Sequence[TreeJob], seen: int) -> list[JobResult]:
+        self._disk.forget()
+        for job in jobs:
+            apply(self._disk, job)
+        return [JobResult(False, None, "the mount server does not answer")] * len(jobs)
+
+
+def test_what_a_dying_mount_server_has_brought_is_no_change_here(pair: Pair) -> None:
+    one, other = pair
+    one.save("/f", b"first")
+    one.save("/gone", b"x")
+    sync(one, other)
+    other.fs.attach(cast(MountServer, Dying(Disk(other.replica.directory, cached=False))))
+    one.save("/f", b"second")
+    one.save("/new", b"new")
+    one.remove("/gone")
+    one.publish()
+    exchange(one, other)
+    other.fs.settle()
+    other.fs.detach()
+    assert other.load("/f") == b"second"
+    for name in ("/f", "/new", "/gone"):
+        one.save(name, b"third")
+    one.publish()
+    exchange(one, other)
+    with other.costs():
+        other.fs.settle()
+        other.publish()
+    assert {other.load(name) for name in ("/f", "/new", "/gone")} == {b"third"}
 
 
 def test_what_could_not_be_brought_comes_once_it_can(pair: Pair) -> None:
