@@ -26,7 +26,7 @@ from basefs.log.database import Database
 from basefs.log.detached import Detached
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.granted import Granted
-from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, sha224
+from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.interface import Digest
 from basefs.log.keys import fingerprint_of
 from basefs.log.missing import BlockStore
@@ -286,10 +286,12 @@ class Store:
         query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE kind = {EntryKind.KEY:d} AND seq > ? ORDER BY seq"
         return self._all_placed(self._db.execute(query, (sequence,)))
 
-    def gossip_keys(self) -> list[Entry]:
-        """The annotations of which the gossip key is made, in order of arrival, whoever has signed them."""
-        query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_IS_GOSSIP_KEY} ORDER BY seq"
-        return [placed.entry for placed in self._all_placed(self._db.execute(query))]
+    def gossip_keys(self, signers: Collection[Fingerprint]) -> list[Entry]:
+        """The annotations of which the gossip key is made that these keys have signed, in order of arrival."""
+        # Others, of which there may be any number, cost no decoding.
+        marks = ", ".join("?" * len(signers))
+        query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {_IS_GOSSIP_KEY} AND {_SIGNER} IN ({marks}) ORDER BY seq"
+        return [placed.entry for placed in self._all_placed(self._db.execute(query, tuple(signers)))]
 
     def key_paths(self) -> set[int]:
         """The ids of the paths on which any grant, revoke or admit hangs."""

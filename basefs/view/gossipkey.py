@@ -46,8 +46,7 @@ def needs_secret(entry: Entry) -> bool:
 
 def _counting(store: Store, tree: Tree) -> list[Entry]:
     root = tree.find(())
-    valid = () if root is None else root.authority.depths
-    return [secret for secret in store.gossip_keys() if secret.fingerprint in valid]
+    return [] if root is None else store.gossip_keys(root.authority.depths.keys())
 
 
 def sign_secret(key: SigningKey, behind: EntryHash, made: int) -> Entry:

@@ -43,7 +43,7 @@ def later(one: Replica) -> list[Entry]:
         ROOT_KEY.sign(grant.hash, 1, Action(255), b"seal", extensions=LATER),
         ROOT_KEY.sign(tip, 1, Action.MODE, b"f", b"\x01\x80", LATER),
     ]
-    return [*found, ROOT_KEY.sign(found[0].hash, 1, Action(65), b"")]
+    return [*found, ROOT_KEY.sign(found[0].hash, 1, Action(66), b"")]
 
 
 def test_annotations_and_odd_extensions_are_stored_and_synced(replicas) -> None:
