@@ -9,6 +9,7 @@ import pytest
 from basefs.log.entries import Action, Entry
 from basefs.replica.replica import Replica
 from tests.support.helpers import BOB, ROOT_KEY, genesis, make_replica, path
+from tests.view.stories import Story
 
 DIRECTORY, NEW = path("/conf"), path("/conf/new")
 
@@ -57,3 +58,17 @@ def test_one_that_was_made_anew_is_another_one_and_the_log_has_what_was_added(no
     for node in nodes:
         (write,) = [e for e in map(Entry.decode, node.walk(NEW)) if e.action is Action.WRITE]
         assert node.content_at(write.hash) == b"added"
+
+
+def test_what_lives_in_a_directory_that_lost_to_a_removal_keeps_no_directory_above_it(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    home = story.mkdir(ROOT_KEY, story.root, "home")
+    story.grant(ROOT_KEY, home, BOB)
+    above = story.mkdir(BOB, home, "d")
+    made = story.mkdir(BOB, above, "p")
+    story.write(BOB, made, b"unseen", "f")
+    story.delete(BOB, made)
+    # Of a higher key: nothing is at /home/d/p, so nothing lives in /home/d.
+    story.delete(ROOT_KEY, story.write(ROOT_KEY, above, b"", "p"))
+    story.delete(BOB, above)
+    assert {*story.tree()} == {(), path("/home")}
