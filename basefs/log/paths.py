@@ -90,14 +90,6 @@ class Paths:
         """The id of the path that holds this one; 0 for the root."""
         return self._place(path_id)[0]
 
-    def upwards(self, path_id: int) -> list[int]:
-        """The ids of a path and of the directories above it, the root's last."""
-        found = [path_id]
-        while path_id != ROOT_PATH_ID:
-            path_id = self.above(path_id)
-            found.append(path_id)
-        return found
-
     def _place(self, path_id: int) -> tuple[int, bytes]:
         place = self._places.get(path_id)
         if place is None:

@@ -284,11 +284,6 @@ class Store:
         query = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE kind = {EntryKind.KEY:d} AND seq > ? ORDER BY seq"
         return self._all_placed(self._db.execute(query, (sequence,)))
 
-    def key_hashes(self) -> list[EntryHash]:
-        """The hashes of all grants, revokes and admits, in order of arrival."""
-        rows = self._db.execute(f"SELECT hash FROM entries WHERE kind = {EntryKind.KEY:d} ORDER BY seq")
-        return [EntryHash(hash) for (hash,) in rows]
-
     def key_paths(self) -> set[int]:
         """The ids of the paths on which any grant, revoke or admit hangs."""
         # Not DISTINCT, for which SQLite would go through all entries by path instead of the index of keys.

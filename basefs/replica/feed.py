@@ -16,10 +16,6 @@ class CommitFeed:
     """A queue that is filled under the writer's lock and emptied without it.  Thread-safe.
 
     Invariant: all subscribers are called in the order of `put`, whichever thread calls them.
-
-    Attributes:
-        last: the number of the last commit that was put.
-        delivered: the number of the last commit that all subscribers were called for.
     """
 
     def __init__(self) -> None:
@@ -27,7 +23,6 @@ class CommitFeed:
         self._items: deque[Applied] = deque()
         self._lock = threading.RLock()
         self._busy = False
-        self.last = self.delivered = 0
 
     def subscribe(self, callback: Callable[[Applied], None]) -> None:
         """Have `callback` called with each commit from now on."""
@@ -36,7 +31,6 @@ class CommitFeed:
     def put(self, item: Applied) -> None:
         """Take a commit; call it under the writer's lock, and `deliver` when that is released."""
         self._items.append(item)
-        self.last = item.commit
 
     def deliver(self) -> None:
         """Call the subscribers for all that was put, by other threads as well, before this was called."""
@@ -47,9 +41,7 @@ class CommitFeed:
             self._busy = True
             try:
                 while self._items:
-                    item = self._items.popleft()
-                    self._call(item)
-                    self.delivered = item.commit
+                    self._call(self._items.popleft())
             finally:
                 self._busy = False
 

@@ -10,9 +10,8 @@ One writer, many readers.  Invariants
    no thread waits for the network or for fsync, or verifies a signature whose key was known before, and no content of
    more than some kilobytes is encoded, decoded or compared.
 4. Commits are numbered.  Subscribers are called without the lock, in the order of the numbers, by any thread.
-5. The view is read under the lock, for one path at the most except where everything is listed.  Attributes are cached
-   (`basefs/view/statcache.py`), and what is never changed once it is committed is read from snapshots of the log
-   (`basefs/log/snapshots.py`): both without the lock.
+5. The view is read under the lock, for one path at the most except where everything is listed.  What is never changed
+   once it is committed is read from snapshots of the log (`basefs/log/snapshots.py`), without the lock.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -63,6 +62,7 @@ from basefs.path import Path, display
 from basefs.replica.applied import Applied
 from basefs.replica.feed import CommitFeed
 from basefs.replica.viewhash import ViewHash
+from basefs.view.attributes import Attributes
 from basefs.view.author import Author
 from basefs.view.changes import Change, removed_contents
 from basefs.view.draft import Draft
@@ -73,7 +73,6 @@ from basefs.view.needs import Needs, QuickLook
 from basefs.view.permissions import Grant
 from basefs.view.resolution import Resolver
 from basefs.view.signer import Signer
-from basefs.view.statcache import Attributes, StatCache
 from basefs.view.states import Kind, State
 from basefs.view.tree import Glance, Node, Tree
 from basefs.view.walk import Outcome
@@ -89,14 +88,6 @@ T = TypeVar("T")
 LONG_HOLD = 0.005
 #: Paths that are looked at before other threads get the lock, some 3 ms.
 _PORTION = 32
-
-
-@dataclass(slots=True)
-class _View:
-    """The live tree and what it looks like; there is none before the root entry has arrived."""
-
-    tree: Tree
-    stats: StatCache
 
 
 class Replica:
@@ -145,11 +136,11 @@ class Replica:
         self._orphans = Orphans()
         self._newcomer = Newcomer()
         self._feed = CommitFeed()
-        #: Number of the last commit, and the paths that the view changed with commits that may not be delivered yet.
+        #: Number of the last commit.
         self._commits = 0
-        self._changed: dict[Path, int] = {}
         self._identity: bytes | None = None
-        self._live: _View | None = None
+        #: There is none before the root entry has arrived.
+        self._live: Tree | None = None
         self._observed = False
         self._quick_look = QuickLook(steady, spent)
         #: How many contents have become complete since the log was opened: a directory may show because of one.
@@ -168,11 +159,10 @@ class Replica:
             raise
 
     def _open_view(self) -> None:
-        tree = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)
-        self._live = _View(tree, StatCache(self._store, tree, self._signer))
+        self._live = Tree(self._store, Resolver(self._store, self._contents), observing=self._observed)
 
     @property
-    def _view(self) -> _View:
+    def _tree(self) -> Tree:
         if self._live is None:
             raise NotFound("nothing of this filesystem has arrived yet: fetch it with 'basefs get'")
         return self._live
@@ -181,7 +171,7 @@ class Replica:
         if encoder is None:
             encoder = Encoder(self._contents, self._store_blocks)
         signer = self._signer if key is None else Signer([key], self._clock, "the key that was given may not write")
-        return Author(self._store, self._contents, self._view.tree, signer, encoder)
+        return Author(self._store, self._contents, self._tree, signer, encoder)
 
     @classmethod
     def create(
@@ -234,7 +224,7 @@ class Replica:
             self._observed = True
             if self._live is None:
                 return
-            tree = self._live.tree
+            tree = self._live
             portion = tree.begin_observing()
         todo: list[Path] = []
         while True:
@@ -326,8 +316,7 @@ class Replica:
     def _undo_view(self) -> None:
         """Show again what was there before a transaction that has failed."""
         try:
-            self._view.tree.undo()
-            self._view.stats.forget(self._view.tree.disturbed)
+            self._tree.undo()
         except (BaseFSError, sqlite3.Error):
             # What was there before cannot be read now; the next look at it raises that.
             self._forget_view()
@@ -346,10 +335,6 @@ class Replica:
         """Give back the room of SQLite's WAL if it has grown.  Raises `StoreError`."""
         with self._sync_lock:
             self._store.database.checkpoint()
-
-    def is_delivered(self, path: Path) -> bool:
-        """Whether all subscribers were called for what the view shows at a path."""
-        return self._changed.get(path, 0) <= self._feed.delivered
 
     def plan(self, make: Callable[[Author], T], key: SigningKey | None = None) -> T:
         """What `make` finds out on the current view, by supposing entries if need be.  The log stays as it is.
@@ -400,21 +385,10 @@ class Replica:
         self._lock.let_others()
 
     def _put(self, applied: Applied) -> None:
-        """Let readers without the lock see what a transaction has changed, and put it into the feed.
-
-        A reader that sees a change can ask whether it is delivered (`is_delivered`), and nothing is delivered before it
-        can be seen.
-        """
+        """Let readers without the lock see what a transaction has changed, and put it into the feed."""
         self._snapshots.remember(applied.entries)
-        is_news = bool(applied.entries or applied.completed or applied.missing_parents or applied.lacks_blocks)
-        if is_news:
-            if self._feed.delivered == self._feed.last:
-                self._changed.clear()
-            self._changed.update((change.path, applied.commit) for change in applied.changes)
+        if applied.entries or applied.completed or applied.missing_parents or applied.lacks_blocks:
             self._contents.cache.drop(removed_contents(applied.changes))
-        if self._live is not None:
-            self._live.stats.renew(self._live.tree.disturbed)
-        if is_news:
             self._feed.put(applied)
 
     def _publics(self, entries: Collection[Entry]) -> tuple[dict[EntryHash, bytes], Entry | None]:
@@ -484,7 +458,7 @@ class Replica:
             self._show(accepted[shown:], completed, now=now)
             if self._live is None:
                 return ()
-            return self._live.tree.settle()
+            return self._live.settle()
         except (BaseFSError, sqlite3.Error) as error:
             reason = self._store.database.translate(error) if isinstance(error, sqlite3.Error) else error
             log.error("cannot update the view ahead of reads: %s", reason)
@@ -493,8 +467,7 @@ class Replica:
 
     def _forget_view(self) -> None:
         if self._live is not None:
-            self._live.tree.forget()
-            self._live.stats.forget(None)
+            self._live.forget()
 
     def _show(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         """Let the view take in what the log has."""
@@ -506,8 +479,7 @@ class Replica:
         except Exception:
             # The entries are in the log and must reach the peers, whatever the view makes of them.
             log.exception("view failed, which is a bug: rebuilding it from the log")
-            self._view.tree.rebuild()
-            self._view.stats.forget(None)
+            self._tree.rebuild()
 
     def _update_view(self, accepted: Sequence[Placed], completed: Sequence[EntryHash], *, now: int) -> None:
         if self._live is None:
@@ -515,7 +487,7 @@ class Replica:
                 self._open_view()
             return
         writes = [write for hash in completed if (write := self._store.get(hash)) is not None]
-        self._live.tree.update(accepted, writes, now=now)
+        self._live.update(accepted, writes, now=now)
 
     @property
     def is_durable(self) -> bool:
@@ -543,7 +515,7 @@ class Replica:
 
     def _is_soon_needed(self, write: Placed) -> bool:
         """Whether a content should come at once, by a quick look at its key; `review_needs` looks again."""
-        return self._live is None or self._quick_look.is_needed(self._store, self._live.tree, write)
+        return self._live is None or self._quick_look.is_needed(self._store, self._live, write)
 
     def _shown_state(self) -> bytes:
         """The root hash, or where contents are missing another one: what is shown follows from it, if it is known."""
@@ -576,7 +548,7 @@ class Replica:
                 return 0
             waiting = self._store.blocks.waiting_writes()
             # What comes meanwhile causes another review.
-            needs = Needs(self._store, self._contents, self._view.tree)
+            needs = Needs(self._store, self._contents, self._tree)
         found = dict.fromkeys((write for writes in waiting.values() for write in writes), False)
         while waiting:
             self._let_others()
@@ -664,19 +636,18 @@ class Replica:
 
     def attributes(self, path: Path) -> Attributes:
         """What is at a path.  Raises `NotFound`, `NotADirectory`."""
-        remembered = None if self._live is None else self._live.stats.remembered(path)
-        if remembered is not None and not self._store.database.damaged:
-            return remembered
         with self._lock:
-            return self._view.stats.attributes(path)
+            node = self._tree.node(path)
+            writable = self._signer.may_write(node.authority) and not self._store.database.damaged
+            return Attributes.of(node, writable=writable)
 
     def names_in(self, path: Path) -> dict[bytes, Kind]:
         """The names in a directory.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
-            return {name: child.state.kind for name, child in self._view.tree.children(self._directory(path)).items()}
+            return {name: child.state.kind for name, child in self._tree.children(self._directory(path)).items()}
 
     def _directory(self, path: Path) -> Node:
-        node = self._view.tree.node(path)
+        node = self._tree.node(path)
         if not node.is_directory:
             raise NotADirectory(f"{display(path)} is not a directory")
         return node
@@ -688,7 +659,7 @@ class Replica:
         `StoreError`; reading it raises `StoreError`.
         """
         with self._lock:
-            node = self._view.tree.node(path)
+            node = self._tree.node(path)
             if node.is_directory:
                 raise IsADirectory(f"{display(path)} is a directory")
             state = node.state
@@ -705,22 +676,17 @@ class Replica:
     def read_link(self, path: Path) -> bytes:
         """The target of a symbolic link.  Raises `NotFound`, `NotADirectory`."""
         with self._lock:
-            return self._view.tree.node(path).state.target
-
-    def check_create(self, path: Path) -> None:
-        """Raise what creating this path would raise."""
-        with self._lock:
-            self._author().check_create(path)
+            return self._tree.node(path).state.target
 
     def live_paths(self) -> list[tuple[Path, Kind]]:
         """Every live path, directories before what they hold."""
         with self._lock:
-            return [(path, node.state.kind) for path, node in self._view.tree.walk()]
+            return [(path, node.state.kind) for path, node in self._tree.walk()]
 
     def grants(self, path: Path) -> list[Grant]:
         """The grants and admits in force that hang on a path; none where nothing is."""
         with self._lock:
-            node = self._view.tree.find(path)
+            node = self._tree.find(path)
             if node is None:
                 return []
             here = self._store.key_hashes_at(node.path_id)
@@ -738,14 +704,14 @@ class Replica:
         with self._lock:
             if self._live is None:
                 return NOBODY
-            granted = MemberGrants.look(self._store, self._live.tree)
+            granted = MemberGrants.look(self._store, self._live)
         # Without the lock: there may be any number of grants.
         return members(granted, self._clock())
 
     def root_keys(self) -> frozenset[bytes]:
         """The raw public keys that are valid at `/`."""
         with self._lock:
-            node = None if self._live is None else self._live.tree.find(())
+            node = None if self._live is None else self._live.find(())
             found = () if node is None else (self._store.granted.key(key) for key in node.authority.depths)
             return frozenset(key for key in found if key is not None)
 
@@ -759,7 +725,7 @@ class Replica:
     def is_root_key(self, fingerprint: Fingerprint) -> bool:
         """Whether this is the root key, which is valid everywhere and cannot be revoked."""
         with self._lock:
-            return self._live is not None and fingerprint in self._live.tree.resolver.root_authority().depths
+            return self._live is not None and fingerprint in self._live.resolver.root_authority().depths
 
     def survey(self, path: Path) -> Survey:
         """Every entry of a path, live or not, and what it is worth.  Raises `NotFound` where nothing ever was."""
@@ -768,7 +734,7 @@ class Replica:
     def examine(self, path: Path, look: Callable[[Survey], T]) -> T:
         """What `look` makes of a path's survey under the lock, which its revisions need.  Raises `NotFound`."""
         with self._lock:
-            found = survey(self._store, self._view.tree, path)
+            found = survey(self._store, self._tree, path)
             if found is None:
                 raise NotFound(f"the log has nothing at {display(path)}")
             return look(found)
@@ -849,7 +815,7 @@ class Replica:
             with self._lock:
                 if self._live is None:
                     return dict.fromkeys(paths)
-                glance = Glance(self._live.tree)
+                glance = Glance(self._live)
                 for path, node in glance.find_all(portion).items():
                     found[path] = None if node is None else node.outcome
             self._lock.let_others()
@@ -889,7 +855,7 @@ class Replica:
         """Whether a key of this node may write at a path, or where nothing is, in the nearest directory above."""
         with self._lock:
             damaged = bool(self._store.database.damaged)
-            return not damaged and self._signer.may_write(Glance(self._view.tree).nearest(path).authority)
+            return not damaged and self._signer.may_write(Glance(self._tree).nearest(path).authority)
 
     def granted_paths(self) -> list[Path]:
         """The paths on which a key was ever granted."""
@@ -913,27 +879,19 @@ class Replica:
             placed = self._store.get(entry)
             if placed is None:
                 return None
-            found = survey(self._store, self._view.tree, self._store.paths.path_of(placed.path_id))
+            found = survey(self._store, self._tree, self._store.paths.path_of(placed.path_id))
             return None if found is None else found.states.get(entry)
-
-    def signer_of(self, entry: EntryHash) -> Fingerprint:
-        """The key that signed an entry.  Raises `NotFound` for an unknown one."""
-        with self._lock:
-            placed = self._store.get(entry)
-            if placed is None:
-                raise NotFound(f"there is no entry {entry.hex()[:12]}: 'basefs log' lists the entries of a path")
-            return placed.entry.fingerprint
 
     def key_names(self) -> dict[Fingerprint, str]:
         """The names of keys, for people (`basefs/view/keynames.py`)."""
         with self._lock:
-            return key_names(self._store, self._view.tree)
+            return key_names(self._store, self._tree)
 
     def _peek(self, node: Node | None) -> tuple[Node, list[tuple[bytes, Node]]]:
         """A directory and what is in it, `None` being the root; valid as long as the log does not change."""
         with self._lock:
-            node = node or self._view.tree.root
-            portions = self._view.tree.peek(node)
+            node = node or self._tree.root
+            portions = self._tree.peek(node)
         children: list[tuple[bytes, Node]] = []
         while True:
             self._lock.let_others()
@@ -944,9 +902,9 @@ class Replica:
             children += portion
 
     def check_view(self) -> list[Path]:
-        """The paths where the live view, or what is remembered of it, differs from a rebuild: none, or a bug."""
+        """The paths where the live view differs from a rebuild: none, or a bug."""
         with self._lock:
-            return [*self._view.tree.check(), *self._view.stats.check()]
+            return self._tree.check()
 
     def view_hash(self, wanted: bytes | None = None) -> tuple[bytes, bytes]:
         """A hash of the log, and one of all that it shows: `ZERO_HASH` where the former is not the one that is wanted.
@@ -1042,7 +1000,7 @@ class Replica:
         with self._lock:
             placed = map(self._store.get, self._store.blocks.wanted())
             found = [
-                (self._store.paths.path_of(one.path_id), one.entry, self._view.tree.is_newest(one))
+                (self._store.paths.path_of(one.path_id), one.entry, self._tree.is_newest(one))
                 for one in placed
                 if one is not None
             ]

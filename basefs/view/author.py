@@ -194,11 +194,6 @@ class Author:
 
     # -- making paths -------------------------------------------------------------------------------------------------
 
-    def check_create(self, path: Path) -> None:
-        """Raise what creating a path would raise."""
-        directory = self._check_new(path)
-        self._signer.key_for(directory.authority, path)
-
     def make_directory(
         self, path: Path, *, mode: int = DIRECTORY_MODE, owner: Owner | None = None, mtime: int | None = None
     ) -> Draft:

@@ -138,19 +138,11 @@ class Survey:
 
     def _walk(self) -> set[EntryHash]:
         """The entries from the path's beginning to its end."""
-        return set() if self.outcome is None else self._leading_to(self.outcome.tips, set())
-
-    def branch_of(self, conflict: Conflict) -> set[EntryHash]:
-        """The entries of a branch that lost."""
-        return self._leading_to((end.tip for end in conflict.branch.ends()), self._walk())
-
-    def _leading_to(self, tips: Iterable[Entry], known: set[EntryHash]) -> set[EntryHash]:
-        """The entries that lead to these, without the known ones and their ancestors."""
         parents = {placed.entry.hash: placed.entry.parent for placed in self.entries if placed.kind.is_state}
         found: set[EntryHash] = set()
-        for tip in tips:
+        for tip in () if self.outcome is None else self.outcome.tips:
             hash: EntryHash | None = tip.hash
-            while hash is not None and hash not in known and hash not in found:
+            while hash is not None and hash not in found:
                 found.add(hash)
                 hash = parents.get(hash)
         return found

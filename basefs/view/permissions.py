@@ -58,7 +58,7 @@ class Authority:
         admits: the admits in force that hang on the same path as the grants.
     """
 
-    __slots__ = ("_deepest", "admits", "depths", "grants")
+    __slots__ = ("admits", "depths", "grants")
 
     def __init__(
         self,
@@ -69,14 +69,6 @@ class Authority:
         self.depths = depths
         self.grants = tuple(grants)
         self.admits = tuple(admits)
-        self._deepest: int | None = None
-
-    @property
-    def deepest(self) -> int:
-        """The lowest authority of a key that is valid here."""
-        if self._deepest is None:
-            self._deepest = max(self.depths.values(), default=0)
-        return self._deepest
 
     @classmethod
     def of_root_key(cls, root: Entry, hanging: Iterable[Entry] = ()) -> Authority:

@@ -126,7 +126,6 @@ class Tree:
 
     Attributes:
         resolver: resolves a path.
-        disturbed: the paths that the last `settle` has looked at; of all others nothing has changed.
     """
 
     def __init__(self, store: Store, resolver: Resolver, *, observing: bool = False) -> None:
@@ -134,7 +133,6 @@ class Tree:
         self._store = store
         self.resolver = resolver
         self._dirty = DirtyPaths()
-        self.disturbed: set[Path] = set()
         self._observing = observing
         #: The paths that were resolved from all that is in the log.
         self._resolved: set[Path] = set()
@@ -478,7 +476,6 @@ class Tree:
             change = _compare(path, seen, node, dirty.deletes.get(path))
             if change is not None:
                 changes[path] = change
-        self.disturbed = {*dirty.before, *changes}
         return tuple(in_order(changes.values()))
 
     def _load_below(self, path: Path, dirty: DirtyPaths) -> None:

@@ -8,7 +8,7 @@ import itertools
 import pathlib
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,6 @@ from basefs.replica.replica import CACHE_FILE, LOG_FILE, Applied, Replica
 from basefs.replication.propagation import Propagation, PropagationSettings
 from basefs.view.author import Author
 from basefs.view.draft import Draft
-from basefs.view.statcache import Attributes, StatCache
 from basefs.view.states import State
 from tests.support.helpers import ROOT_KEY, copy_replica, genesis, make_replica, noise, path, tree_of
 from tests.support.patience import DEADLINE
@@ -390,37 +389,6 @@ def test_damage_that_is_met_without_the_lock_is_told(tmp_path: pathlib.Path) -> 
     replica.close()
 
 
-def test_what_is_committed_is_told_though_the_log_cannot_be_read_then(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would never be gossiped; whoever asks next meets the error."""
-    writer, reader, written = make_delivery(tmp_path, 1)
-    reader.apply(written.entries, written.blocks)
-    changed = writer.commit(partial(Author.write, path=path("/f0"), content=b"other"))
-    assert reader.attributes(path("/f0")).size == 3000
-    told: list[Applied] = []
-    reader.subscribe(told.append)
-    database = reader._store.database.main
-    renew = StatCache.renew
-
-    def fail(appearance: StatCache, names: Collection[Path]) -> None:
-        # As a page that cannot be read: whatever SQLite is asked now ends with an error.
-        database.set_progress_handler(lambda: 1, 1)
-        renew(appearance, names)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(StatCache, "renew", fail)
-        applied = reader.apply(changed.entries, changed.blocks)
-    assert told == [applied]
-    assert applied.entries == changed.entries
-    with pytest.raises(StoreError):
-        reader.survey(path("/f0"))
-    database.set_progress_handler(None, 0)
-    assert reader.attributes(path("/f0")).size == 5
-    writer.close()
-    reader.close()
-
-
 def test_no_log_is_closed_while_somebody_reads_it(tmp_path: pathlib.Path) -> None:
     """What a statement does while its connection is closed by another thread is undefined."""
     replica = make_replica(tmp_path, (ROOT_KEY,))
@@ -495,33 +463,3 @@ def test_the_event_loop_does_not_wait_for_who_writes_to_the_log(tmp_path: pathli
     holder.join()
     replica.close()
     assert in_time == [True]
-
-
-def test_who_sees_what_is_new_knows_that_not_everybody_has_heard_of_it(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The filesystem keeps from the kernel's caches what the kernel has not been told: it would show a part of it."""
-    writer, reader, written = make_delivery(tmp_path, 2)
-    reader.apply(written.entries, written.blocks)
-    changed = writer.commit(lambda author: [author.write(path(name), b"new") for name in ("/f0", "/f1")])
-    for name in ("/f0", "/f1"):
-        reader.attributes(path(name))
-    heard: list[Applied] = []
-    seen: list[tuple[int, int, bool]] = []
-    reader.subscribe(heard.append)
-    attributes = StatCache.attributes
-
-    def show(appearance: StatCache, names: Path) -> Attributes:
-        # Another thread tells what there is to tell at any moment.
-        reader._feed.deliver()
-        shown = attributes(appearance, names)
-        seen.append((shown.size, len(heard), reader.is_delivered(names)))
-        return shown
-
-    monkeypatch.setattr(StatCache, "attributes", show)
-    reader.apply(changed.entries, changed.blocks)
-    assert seen == [(3, 0, False)] * 2
-    assert len(heard) == 1
-    assert reader.is_delivered(path("/f0"))
-    writer.close()
-    reader.close()

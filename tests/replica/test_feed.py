@@ -69,15 +69,3 @@ def test_a_bug_in_one_subscriber_is_told_and_harms_nobody_else(caplog: pytest.Lo
         feed.deliver()
     assert heard == [0, 1]
     assert caplog.records[0].exc_info is not None
-
-
-def test_delivered_is_the_number_of_the_last_commit_that_all_have_heard_of() -> None:
-    feed = CommitFeed()
-    seen: list[tuple[int, int, int]] = []
-    feed.subscribe(lambda item: seen.append((item.commit, feed.delivered, feed.last)))
-    feed.put(commit(1))
-    feed.put(commit(3))
-    assert (feed.delivered, feed.last) == (0, 3)
-    feed.deliver()
-    assert seen == [(1, 0, 3), (3, 1, 3)]
-    assert feed.delivered == 3

@@ -36,5 +36,5 @@ class Heard:
 
     def differs(self) -> list[Path]:
         """The paths that are not as this subscriber knows them."""
-        live = {path: visible(node.state) for path, node in self._replica._view.tree.walk()}
+        live = {path: visible(node.state) for path, node in self._replica._tree.walk()}
         return sorted(path for path in live.keys() | self._known.keys() if live.get(path) != self._known.get(path))

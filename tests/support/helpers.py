@@ -169,12 +169,12 @@ class Shown:
 
 def live_nodes(replica: Replica) -> dict[Path, ViewNode]:
     """The live tree with states and authority, which a replica shows nobody as a whole."""
-    return dict(replica._view.tree.walk())
+    return dict(replica._tree.walk())
 
 
 def keys_at(replica: Replica, names: Path) -> tuple[tuple[str, int], ...]:
     """The keys valid at a live path, each with the depth of its authority."""
-    depths = replica._view.tree.node(names).authority.depths
+    depths = replica._tree.node(names).authority.depths
     return tuple(sorted((KEY_NAMES[fingerprint], depth) for fingerprint, depth in depths.items()))
 
 

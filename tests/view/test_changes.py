@@ -153,7 +153,7 @@ def test_whoever_looked_at_some_paths_hears_what_becomes_of_them(history: list[S
         todo: list[Path] = [()]
         while todo:
             names = todo.pop()
-            node = watched.replica._view.tree.find(names)
+            node = watched.replica._tree.find(names)
             assert node is not None
             loaded[names] = node.state
             if node.children is not None:

@@ -142,7 +142,7 @@ def test_a_grant_and_a_revoke_cost_their_subtree(
 
 
 def placed_at(replica: Replica, names: Path) -> Placed:
-    node = replica._view.tree.find(names)
+    node = replica._tree.find(names)
     assert node is not None
     return replica._store.entries_at(node.path_id)[0]
 
@@ -153,7 +153,7 @@ def test_the_keys_above_an_entry_follow_each_grant(tmp_path: pathlib.Path) -> No
         replica.commit(lambda author, length=length: author.make_directory(path("/a/b/c")[:length]))  # type: ignore[misc]
     replica.commit(lambda author: author.write(path("/a/b/c/f"), b""))
     placed = placed_at(replica, path("/a/b/c/f"))
-    resolver = replica._view.tree.resolver
+    resolver = replica._tree.resolver
     ancestry = Ancestry(replica._store)
 
     def valid() -> dict[Fingerprint, int]:

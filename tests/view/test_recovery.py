@@ -332,7 +332,7 @@ def test_a_recovery_changes_nothing_for_users_whatever_has_happened(history: lis
         # Which branch of a forked directory gives it its mode follows from all who wrote in each (docs/deviations.md).
         forked = {at for at, live in live_nodes(node.replica).items() if len(live.outcome.tips) > 1}
         before, rights = plain(tree_of(node.replica)), keys_of(node.replica)
-        former = node.replica._view.tree.resolver.root_authority().depths
+        former = node.replica._tree.resolver.root_authority().depths
         # A key that has signed nothing yet.
         recover(node.replica, STRANGER)
         now = plain(tree_of(node.replica))

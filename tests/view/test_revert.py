@@ -29,7 +29,7 @@ def states(nodes: Mapping[Path, Node]) -> dict[Path, State]:
 def past(replica: Replica, sequence: int) -> dict[Path, State]:
     """What this log showed when it had so many entries."""
     with replica._store.as_of(sequence):
-        return states(dict(Tree(replica._store, replica._view.tree.resolver).walk()))
+        return states(dict(Tree(replica._store, replica._tree.resolver).walk()))
 
 
 @rarely
