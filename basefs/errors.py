@@ -12,8 +12,6 @@
     |   |-- NameTooLong
     |   |-- PermissionDenied      no key of this node may write there
     |   |-- NotPermitted          the operation is not for this user or kind of path
-    |   |-- TooManyLinks
-    |   |-- NoData                there is no extended attribute of that name
     |   |-- Unsupported           the filesystem has no such operation
     |   `-- TooLarge
     |-- StoreError                the log on disk
@@ -102,14 +100,6 @@ class PermissionDenied(PathError):
 
 class NotPermitted(PathError):
     """The operation is not allowed for this user or on this kind of path."""
-
-
-class TooManyLinks(PathError):
-    """A file cannot have another name."""
-
-
-class NoData(PathError):
-    """There is no extended attribute of that name."""
 
 
 class Unsupported(PathError):

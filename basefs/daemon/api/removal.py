@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from basefs.daemon.api.inspection import count_unpublished, has_peers, unpublished_text
-from basefs.daemon.api.messages import GetSummary, ListKeys, Request
+from basefs.daemon.api.messages import GetSummary, GrantedKey, ListKeys, Request
 from basefs.daemon.api.runfile import RunFile
 from basefs.daemon.config import Home
 from basefs.daemon.handover import HandOver
@@ -41,12 +41,17 @@ def losses(home: Home, name: str, ask: Callable[[Request[Any]], Any]) -> list[st
         found.append(f"no other machine is known that has {name}: its {summary.entries} entries may be nowhere else")
     elif warning := HandOver.warning(directory, name, summary.root_hash):
         found.append(warning)
-    here = {key.fingerprint: key.file for key in (*own_key_files(home), *root_key_files(home, name))}
-    files = [here.get(one.fingerprint) for one in granted]
-    if files and None not in files:
-        listed = " and ".join(sorted(filter(None, files)))
+    if files := _sole_keys(home, name, granted):
+        listed = " and ".join(sorted(files))
         found.append(f"nobody else may write everywhere in {name}: keep {listed}, which cannot be replaced")
     return found
+
+
+def _sole_keys(home: Home, name: str, granted: Sequence[GrantedKey]) -> list[str]:
+    """The files of all these keys, if all of them are on this machine; none otherwise."""
+    here = {key.fingerprint: key.file for key in (*own_key_files(home), *root_key_files(home, name))}
+    files = [here[one.fingerprint] for one in granted if one.fingerprint in here]
+    return files if len(files) == len(granted) else []
 
 
 def remove_filesystem(home: Home, name: str) -> None:

@@ -129,7 +129,8 @@ Answer: TypeAlias = Callable[[KernelRequest], "bytes | memoryview | None"]
 class Device:
     """An open /dev/fuse whose filesystem is mounted.
 
-    Notifications may be sent by any thread but the one that serves: the kernel may wait for a request meanwhile.
+    Notifications, by which the kernel cache forgets something, may be sent by any thread but the one that serves: the
+    kernel may wait for a request meanwhile.
     """
 
     def __init__(self, descriptor: int) -> None:
