@@ -12,7 +12,7 @@ FROM   := 0
 PACKAGES := fuse3 serf python3-venv python3-pip
 TEST_PACKAGES := iproute2 util-linux iptables rsync git vim diffutils nano gcc libc6-dev python3-dev \
   libnetfilter-queue-dev stress-ng inotify-tools entr strace systemd mandoc man-db zsh fish procps openssl \
-  openssh-client bindfs
+  openssh-client bindfs dbench
 
 # Where the environment keeps Python from writing down what it has compiled, each of the processes that run tests would
 # compile all of them again: 14 seconds each.
@@ -25,7 +25,7 @@ QUICK := not (root or fuse or serf or cluster or process or slow or alone)
 AGAIN = echo "The failed tests once more, one at a time; what passes now is disturbed by others: please report it" && \
   $(PYTHON) -m pytest -v --last-failed --last-failed-no-failures none -m 'not alone'
 
-.PHONY: help install demo check pythons test test-pythons simulate lint format bench bench-fs bench-log bench-contents \
+.PHONY: help install demo check pythons test test-pythons simulate lint format bench-fs bench-mount bench-log bench-contents \
   bench-growth bench-churn bench-hostile bench-net bench-scale posix saving eval storm man pins deb test-deb captures clean
 .DEFAULT_GOAL := help
 
@@ -38,8 +38,8 @@ help:
 	@echo "make simulate        play clusters in virtual time, with faults (SEEDS=100 FROM=0 PLAIN=)"
 	@echo "make lint            run ruff and mypy"
 	@echo "make format          apply the fixes of ruff"
-	@echo "make bench           measure a copy of /etc beside bindfs, and its arrival on other nodes"
 	@echo "make bench-fs        measure file operations, beside bindfs and the plain disk"
+	@echo "make bench-mount     measure renames, starts, memory, a killed daemon and copies on nodes that are mounted"
 	@echo "make bench-log       measure applying entries, beside verifying signatures alone; memory and start"
 	@echo "make bench-churn     measure the memory of a daemon after a day of files that come and go"
 	@echo "make bench-contents  measure large files in memory and waiting time, and edits in bytes"
@@ -139,13 +139,13 @@ format: $(VENV)/.checkable
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: install
-	@sh install.sh --check-root "make bench"
-	@$(PYTHON) -m eval.bench
-
 bench-fs: install
 	@sh install.sh --check-root "make bench-fs"
 	@$(PYTHON) -m eval.bench_fs
+
+bench-mount: install
+	@sh install.sh --check-root "make bench-mount"
+	@$(PYTHON) -m eval.bench_mount
 
 bench-log: install
 	@sh install.sh --check-root "make bench-log"

@@ -73,3 +73,9 @@ def settle(root: Path) -> None:
 
 #: What a run compares, by the name that tables use.
 PLACES: dict[str, Place] = {"disk": plain, "bindfs": bindfs, "BaseFS": basefs}
+
+
+def by_turns(number: int) -> list[str]:
+    """All places in the order of a round, each time another one first: what is slow for a while is slow for all."""
+    first = number % len(PLACES)
+    return [*list(PLACES)[first:], *list(PLACES)[:first]]

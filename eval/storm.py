@@ -38,7 +38,7 @@ FILE_BYTES = 2048
 #: Seconds between two questions to the daemon.
 PING_SECONDS = 0.01
 #: Seconds for which the readers read where nothing changes.
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 5.0
 #: Seconds for everything to arrive.
 PATIENCE = 600.0
 _STORM = "BaseFS, changes arriving"
@@ -130,7 +130,7 @@ def storm(
     for place in places:
         with PLACES[place](directory / place) as root:
             _fill(root, names)
-            with _Readers(root, names, readers) as reading:
+            with Readers(root, names, readers) as reading:
                 time.sleep(quiet)
             read.append({"place": place, **_row(reading.seen)})
     with NamespaceNetwork(directory, 2) as network:
@@ -139,16 +139,17 @@ def storm(
         _fill(writer.mountpoint, names)
         _wait_for(reader, dict.fromkeys(names, 0))
         socket = reader.home / "run" / f"{NAME}.sock"
-        with _Readers(reader.mountpoint, names, readers) as reading, _Asking(socket) as at_rest:
+        with Readers(reader.mountpoint, names, readers) as reading, _Asking(socket) as at_rest:
             time.sleep(quiet)
         read.append({"place": "BaseFS at rest", **_row(reading.seen)})
-        with _Readers(reader.mountpoint, names, readers) as reading, _Asking(socket) as asking:
+        with Readers(reader.mountpoint, names, readers) as reading, _Asking(socket) as asking:
             written, arrived = _deliver(writer, reader, names, changes)
         damaged = [name for name in names if not is_whole((reader.mountpoint / name).read_bytes())]
     for one in reading.seen:
         for line in [*one.errors[:3], *(f"torn: {name}" for name in one.torn[:3])]:
             print(line, file=sys.stderr)
-    read.append({"place": _STORM, **_row(reading.seen, damaged)})
+    storming = {"place": _STORM, **_row(reading.seen, damaged)}
+    read.append({**storming, "p99 x at rest": round(storming["p99 ms"] / read[-1]["p99 ms"], 2)})
     figures: dict[str, object] = {
         "readers": readers,
         "changes": changes,
@@ -196,15 +197,15 @@ def _deliver(writer: Node, reader: Node, names: list[str], changes: int) -> tupl
     return written, time.monotonic() - start
 
 
-class _Readers:
+class Readers:
     """Processes that read while the block runs; `seen` is what they met, afterwards."""
 
     def __init__(self, root: Path, names: list[str], count: int) -> None:
         self._stop = multiprocessing.Event()
-        self._reading = [_spawn(read_all, root, names, self._stop, seed) for seed in range(count)]
+        self._reading = [spawn(read_all, root, names, self._stop, seed) for seed in range(count)]
         self.seen: list[Seen] = []
 
-    def __enter__(self) -> _Readers:
+    def __enter__(self) -> Readers:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -217,7 +218,7 @@ class _Asking:
 
     def __init__(self, socket: Path) -> None:
         self._stop = multiprocessing.Event()
-        self._answer = _spawn(ask_all_the_time, socket, self._stop)
+        self._answer = spawn(ask_all_the_time, socket, self._stop)
         self.loop: list[float] = []
         self.lock: list[float] = []
 
@@ -248,7 +249,7 @@ def _wait_for(reader: Node, revisions: dict[str, int]) -> None:
         wait_until(lambda path=path, expected=expected: path.read_bytes() == expected, PATIENCE, f"{path} arrives")  # type: ignore[misc]
 
 
-def _spawn(target: Callable[..., None], *arguments: object) -> Connection:
+def spawn(target: Callable[..., None], *arguments: object) -> Connection:
     receiving, sending = multiprocessing.Pipe(duplex=False)
     multiprocessing.Process(target=target, args=(*arguments, sending), daemon=True).start()
     # So that a process which dies is an end of file, not a wait for ever.

@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, Sequence[str]] = {
     "eval.bench_log": ("--counts", "1000"),
     "eval.bench_churn": ("--entries", "1000"),
     "eval.bench_fs": (),
+    "eval.bench_mount": ("--scenario", "move"),
     "eval.bench_growth": ("--edits", "1"),
     "eval.bench_contents": ("--megabytes", "20"),
     "eval.bench_hostile": ("--count", "2000"),
