@@ -18,7 +18,7 @@ from basefs.view.states import Kind
 log = logging.getLogger(__name__)
 
 
-class Recovery:
+class JobRecovery:
     """Tells by the content of a path which of two versions it has."""
 
     def __init__(self, tree: Worktree) -> None:

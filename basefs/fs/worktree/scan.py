@@ -11,7 +11,7 @@ from basefs.errors import BaseFSError
 from basefs.fs.disk import Disk, Found
 from basefs.fs.worktree.index import Row, below
 from basefs.fs.worktree.publisher import Publisher
-from basefs.fs.worktree.recovery import Recovery
+from basefs.fs.worktree.recovery import JobRecovery
 from basefs.fs.worktree.worktree import Worktree
 from basefs.log.content import FileContent
 from basefs.log.treerows import TreeRows
@@ -34,7 +34,7 @@ def differences(tree: Worktree, since: float = float("inf")) -> Iterator[tuple[b
     todo = [b"/"]
     top = replica.rows(lambda rows: rows.get(b"/"))
     row, found = None if top is None else Row.decode(top), disk.look(b"/")
-    if row is None or row.coming is not None or not row.is_at(found):
+    if row is None or not _is_settled(row, found):
         yield b"/", row, found
     while todo:
         path = todo.pop()
@@ -46,7 +46,7 @@ def differences(tree: Worktree, since: float = float("inf")) -> Iterator[tuple[b
             row = None if data is None else Row.decode(data)
             if stat.S_ISDIR(now.mode):
                 todo.append(below(path, name))
-            if row is None or row.coming is not None or row.is_left or not row.is_at(now) or now.ctime > since:
+            if row is None or not _is_settled(row, now) or now.ctime > since:
                 yield below(path, name), row, now
         for name, data in names.items():
             row = Row.decode(data)
@@ -59,6 +59,11 @@ def _gone(replica: Replica, path: bytes, row: Row) -> Iterator[tuple[bytes, Row,
     if row.kind is Kind.DIRECTORY:
         for name, data in replica.rows(lambda rows: rows.directory(path)):
             yield from _gone(replica, below(path, name), Row.decode(data))
+
+
+def _is_settled(row: Row, found: Found | None) -> bool:
+    """Whether a path is as its row says, and nothing more is to come."""
+    return row.coming is None and not row.is_left and row.is_at(found)
 
 
 def _entries(disk: Disk, path: bytes) -> Iterator[tuple[bytes, Found]]:
@@ -90,7 +95,7 @@ class Scanner:
         self._tree, self._publisher = tree, publisher
         self._replica, self._disk, self._index = tree.replica, tree.disk, tree.index
         self._pending, self._machine = tree.pending, tree.machine
-        self._recovery = Recovery(tree)
+        self._recovery = JobRecovery(tree)
 
     def scan(self) -> int:
         """Compare all names; returns how many differ."""
@@ -102,20 +107,23 @@ class Scanner:
             if row is not None and row.is_left:
                 # It goes once what it is there for has gone.
                 self._pending.add([path])
-            if row is not None and row.coming is None and row.is_at(found) and self._has_bytes(path, row, found):
-                continue
-            count += 1
-            if row is not None and row.coming is not None:
-                # The receiver looks at it again, also where this process is killed before it does.
-                self._pending.add([path])
-                row = self._recovery.recover(path, row, found)
-                if row is None or row.is_untouched(found):
-                    continue
-            if after_cut and self._is_torn(path, row, found):
-                continue
-            self._publisher.mark(path, timed=found.inode if found is not None and _is_timed(row, found) else 0)
+            if row is None or row.coming is not None or not (row.is_at(found) and self._has_bytes(path, row, found)):
+                count += 1
+                self._note(path, row, found, after_cut=after_cut)
         self._index.save()
         return count
+
+    def _note(self, path: bytes, row: Row | None, found: Found | None, *, after_cut: bool) -> None:
+        """Have a path that differs published or brought."""
+        if row is not None and row.coming is not None:
+            # The receiver looks at it again, also where this process is killed before it does.
+            self._pending.add([path])
+            row = self._recovery.recover(path, row, found)
+            if row is None or row.is_untouched(found):
+                return
+        if after_cut and self._is_torn(path, row, found):
+            return
+        self._publisher.mark(path, timed=found.inode if found is not None and _is_timed(row, found) else 0)
 
     def _had_power_cut(self) -> bool:
         """Whether the machine has started anew since this was last asked, and may have lost what was written before."""
