@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +12,9 @@ import pytest
 
 from basefs.fs.channel import VERSION, Flags, Hello, MountServer
 from basefs.fs.disk import Disk
+from basefs.fs.filesystem import RETRY_SECONDS
 from basefs.fs.jobs import JobResult, TreeJob, apply
+from basefs.fs.worktree.machine import THIS_MACHINE
 from basefs.log.entries import Action
 from tests.fs.local import Local, exchange
 from tests.support.helpers import BOB, ROOT_KEY, path
@@ -457,6 +460,30 @@ def test_what_could_not_be_brought_comes_once_it_can(pair: Pair) -> None:
     other.fs.settle()
     assert other.at("/s").is_fifo()
     other.remove("/s")
+
+
+def test_what_waits_is_tried_again_by_the_clock_of_the_machine(scratch: Path) -> None:
+    now = 1000.0
+    one = Local.bootstrap(scratch / "one", keys=(ROOT_KEY, BOB))
+    one.mkdir("/d")
+    one.publish()
+    other = one.join(scratch / "other", BOB, machine=replace(THIS_MACHINE, steady=lambda: now))
+    other.save("/d/.f.swp", b"scratch")
+    one.remove("/d")
+    one.publish()
+    exchange(one, other)
+    other.fs.settle()
+    # Of which nothing tells.
+    other.at("/d/.f.swp").unlink()
+    for seconds in (0.0, 0.9 * RETRY_SECONDS):
+        now = 1000.0 + seconds
+        other.fs.attempt()
+        assert other.listing("/") == {"d"}
+    now = 1000.0 + RETRY_SECONDS
+    other.fs.attempt()
+    assert other.disk() == {}
+    for local in (one, other):
+        local.close()
 
 
 def test_what_a_key_has_written_comes_and_goes_with_its_grant(pair: Pair) -> None:
