@@ -469,11 +469,11 @@ def _pack_job(job: TreeJob) -> list[Any]:
         xattrs = job.attributes.xattrs
         texts = None if xattrs is None else {_text(name): _text(value) for name, value in xattrs.items()}
         attributes = [*job.attributes[:3], texts]
-    return [_text(job.path), job.action.value, job.expected, _text(job.temporary), attributes]
+    return [_text(job.path), job.action.value, job.expected, _text(job.temporary), attributes, _text(job.source)]
 
 
 def _unpack_job(packed: Sequence[Any]) -> TreeJob:
-    path, action, expected, temporary, attributes = packed
+    path, action, expected, temporary, attributes, source = packed
     if attributes is not None:
         mode, owner, mtime, texts = attributes
         xattrs = None if texts is None else {_bytes(name): _bytes(value) for name, value in texts.items()}
@@ -484,6 +484,7 @@ def _unpack_job(packed: Sequence[Any]) -> TreeJob:
         None if expected is None else Expected(*expected),
         _bytes(temporary),
         attributes,
+        _bytes(source),
     )
 
 

@@ -21,6 +21,8 @@ class JobAction(Enum):
     REMOVE = "remove"
     #: Make a directory with these attributes.
     MAKE_DIRECTORY = "mkdir"
+    #: Give a directory this name, with all that is in it.
+    MOVE = "move"
     #: Put what was prepared in `incoming` there, in place of what is there, if anything.
     PUT = "put"
     #: Set mode, owner, time and extended attributes of what is there.
@@ -47,9 +49,10 @@ class TreeJob(NamedTuple):
     Attributes:
         path: "/a/b", as the kernel writes it.
         action: what is done.
-        expected: what must be there; `None` for nothing.
+        expected: what must be there; `None` for nothing.  For `MOVE`: at `source`, and nothing at `path`.
         temporary: of `PUT`, a name in `incoming`, complete with its attributes.
         attributes: of `MAKE_DIRECTORY` and `ATTRIBUTES`.
+        source: of `MOVE`, the path that the directory has.
     """
 
     path: bytes
@@ -57,6 +60,7 @@ class TreeJob(NamedTuple):
     expected: Expected | None
     temporary: bytes = b""
     attributes: FileAttributes | None = None
+    source: bytes = b""
 
 
 class JobResult(NamedTuple):
@@ -67,8 +71,12 @@ class JobResult(NamedTuple):
     reason: str = ""
 
 
-def expects(job: TreeJob, found: Found | None) -> bool:
+def expects(disk: Disk, job: TreeJob, found: Found | None) -> bool:
     """Whether a job may be done where its path is `found`."""
+    if job.action is JobAction.MOVE:
+        if found is not None:
+            return False
+        found = disk.look(job.source)
     expected = job.expected
     if found is None or expected is None:
         return found is None and expected is None
@@ -80,7 +88,7 @@ def expects(job: TreeJob, found: Found | None) -> bool:
 def apply(disk: Disk, job: TreeJob) -> JobResult:
     """Do a job on the disk, if it expects what is there."""
     found = disk.look(job.path)
-    if not expects(job, found):
+    if not expects(disk, job, found):
         return JobResult(False, found, "changed meanwhile")
     try:
         _perform(disk, job, found)
@@ -90,6 +98,9 @@ def apply(disk: Disk, job: TreeJob) -> JobResult:
 
 
 def _perform(disk: Disk, job: TreeJob, found: Found | None) -> None:
+    if job.action is JobAction.MOVE:
+        disk.move(job.source, job.path)
+        return
     above, name = disk.parent(job.path)
     if job.action is JobAction.REMOVE:
         assert found is not None

@@ -63,8 +63,8 @@ def test_it_says_whom_a_grant_and_a_revoke_were_about(conf: Cli, other: SigningK
     conf("revoke", "conf:/", "bob")
     found = [(row["action"], row["subject"], row["subject_fingerprint"]) for row in rows(conf, "conf:/")[:2]]
     assert found == [("revoke", "bob", whom), ("grant", "bob", whom)]
-    assert conf("log", "conf:/").count(f"/ for bob ({whom[:8]})") == 2
-    assert conf("log", "conf:/", "-p").count(f"  / for bob ({whom[:8]})\n") == 2
+    assert conf("log", "conf:/").count("/ for bob") == 2
+    assert conf("log", "conf:/", "-p").count("  / for bob\n") == 2
 
 
 def test_what_was_signed_before_comes_before_although_it_arrived_after(conf: Cli) -> None:

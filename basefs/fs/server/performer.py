@@ -61,6 +61,8 @@ class _How(Enum):
     SWAP = auto()
     #: Another file takes the name: old handles keep the old one.
     RENAME = auto()
+    #: rename(2) of a directory.
+    MOVE = auto()
     CHMOD = auto()
     UTIMENS = auto()
 
@@ -174,6 +176,8 @@ class Performer:
             how = _How.RMDIR if found is not None and stat.S_ISDIR(found.mode) else _How.UNLINK
         elif job.action is JobAction.MAKE_DIRECTORY:
             how = _How.MKDIR
+        elif job.action is JobAction.MOVE:
+            how = _How.MOVE
         elif job.action is JobAction.ATTRIBUTES:
             how = _How.UTIMENS if found is not None and stat.S_ISLNK(found.mode) else _How.CHMOD
         else:
@@ -183,7 +187,7 @@ class Performer:
         return _Current(job, how, kind)
 
     def _refusal(self, job: TreeJob, seen: int, found: Found | None) -> str:
-        if self._changed_after(job.path, seen) or not expects(job, found):
+        if self._changed_after(job.path, seen) or not expects(self._tree.disk, job, found):
             return "changed meanwhile"
         node = None if found is None else self._tree.nodes.of_inode(found.inode)
         if node is not None and node.opened is not None and node.opened.writers:
@@ -209,9 +213,22 @@ class Performer:
             current.result = JobResult(False, found, refused) if refused else apply(self._tree.disk, job)
             parent = self._tree.nodes.find(above)
             gone = current.result.found is None or (found is not None and current.result.found.inode != found.inode)
-            if current.result.done and gone and parent is not None and parent.children is not None:
+            if current.result.done and job.action is JobAction.MOVE:
+                self._moved(job)
+            elif current.result.done and gone and parent is not None and parent.children is not None:
                 self._tree.nodes.removed(parent, name)
-        self.forget([job.path], _FORGET_SECONDS)
+        self.forget([job.source, job.path] if job.source else [job.path], _FORGET_SECONDS)
+
+    def _moved(self, job: TreeJob) -> None:
+        """A directory has another name now, as far as the kernel knows them."""
+        (old_above, _, old_name), (above, _, name) = job.source.rpartition(b"/"), job.path.rpartition(b"/")
+        old_parent, parent = self._tree.nodes.find(old_above), self._tree.nodes.find(above)
+        if old_parent is None or old_parent.children is None:
+            return
+        if parent is None or parent.children is None:
+            self._tree.nodes.removed(old_parent, old_name)
+        else:
+            self._tree.nodes.renamed(old_parent, old_name, parent, name)
 
     def _forget(self) -> None:
         while True:
@@ -284,6 +301,10 @@ class Performer:
             elif current.how is _How.RENAME:
                 with _beneath(root, INCOMING) as incoming:
                     os.rename(current.job.temporary, name, src_dir_fd=incoming, dst_dir_fd=directory)
+            elif current.how is _How.MOVE:
+                source, _, old_name = current.job.source.rpartition(b"/")
+                with _beneath(root, source[1:]) as old_directory:
+                    os.rename(old_name, name, src_dir_fd=old_directory, dst_dir_fd=directory)
             elif current.how is _How.CHMOD:
                 with _beneath(directory, name, os.O_PATH | os.O_NOFOLLOW) as found:
                     os.chmod(b"/proc/thread-self/fd/%d" % found, 0o700)
@@ -411,6 +432,9 @@ class Performer:
         self._apply()
         assert self._current is not None
         job, nodes = self._current.job, self._tree.nodes
+        if job.action is JobAction.MOVE:
+            self._moved(job)
+            return b""
         above, _, name = job.path.rpartition(b"/")
         parent, old = nodes.find(above), nodes.find(job.path)
         assert parent is not None

@@ -155,6 +155,28 @@ def test_directories_links_and_special_files(mount: Mounted, daemon: Daemon) -> 
     assert daemon.changes == []
 
 
+def test_a_directory_that_moves_takes_along_who_is_in_it(mount: Mounted, daemon: Daemon) -> None:
+    below = mount.point / "d" / "below"
+    below.mkdir(parents=True)
+    (below / "f").write_text("x")
+    (mount.point / "to").mkdir()
+    daemon.wait_for("/d/below/f", "/to")
+    job = TreeJob(b"/to/new", JobAction.MOVE, mount.expected("/d"), source=b"/d")
+    inside = os.open(below, os.O_RDONLY)
+    with watching(mount.point, mount.point / "to") as watch, (below / "f").open() as file:
+        assert mount.perform(daemon, job).done
+        watch.until("MOVED_TO,ISDIR new")
+        assert os.listdir(inside) == ["f"] and file.read() == "x"
+        assert os.fstat(inside).st_ino == (mount.point / "to" / "new" / "below").stat().st_ino
+    os.close(inside)
+    assert os.listdir(mount.point) == ["to"] and daemon.changes == []
+    (mount.point / "d").mkdir()
+    daemon.wait_for("/d")
+    # Something is there, or it is another directory.
+    for path, source, expected in ((b"/d", b"/to", "/to"), (b"/new", b"/d", "/to")):
+        assert not mount.perform(daemon, TreeJob(path, JobAction.MOVE, mount.expected(expected), source=source)).done
+
+
 def test_a_prepared_link_is_a_name_of_the_file(mount: Mounted, daemon: Daemon) -> None:
     assert mount.disk is not None
     write(mount, daemon, "f", "one")

@@ -299,6 +299,41 @@ class TestDirectories:
         assert one.load("/d/f") == b"x"
         other.remove("/d")
 
+    def test_that_others_have_renamed_are_the_same_here(self, pair: Pair) -> None:
+        one, other = pair
+        one.mkdir("/d", 0o750)
+        one.mkdir("/d/e")
+        for number in range(300):
+            one.save(f"/d/e/{number}", b"%d" % number)
+        one.save("/d/f", b"x")
+        sync(one, other)
+        directories = {name: other.at(f"/d{name}").stat().st_ino for name in ("", "/e", "/e/7", "/f")}
+        other.save("/d/e/.f.swp", b"scratch")
+        one.rename("/d", "/new")
+        one.save("/new/e/8", b"changed")
+        one.remove("/new/e/9")
+        one.save("/new/e/made", b"x")
+        sync(one, other)
+        assert directories == {name: other.at(f"/new{name}").stat().st_ino for name in directories}
+        assert other.load("/new/e/8") == b"changed" and "9" not in other.listing("/new/e")
+        assert ".f.swp" in other.listing("/new/e") and "d" not in other.listing("/")
+        with other.costs():
+            other.publish()
+        other.remove("/new/e/.f.swp")
+
+    def test_that_others_have_renamed_keep_what_was_saved_in_them(self, pair: Pair) -> None:
+        one, other = pair
+        one.mkdir("/d")
+        one.save("/d/f", b"x")
+        one.save("/d/g", b"y")
+        sync(one, other)
+        one.rename("/d", "/new")
+        one.publish()
+        exchange(one, other)
+        other.save("/d/f", b"edited")
+        sync(one, other)
+        assert one.load("/d/f") == b"edited" and one.load("/new/g") == b"y"
+
     def test_have_the_time_of_their_last_name(self, pair: Pair) -> None:
         one, other = pair
         one.mkdir("/d")
