@@ -21,7 +21,7 @@ import basefs.log.cache
 import basefs.log.intake
 import basefs.log.verifying
 import basefs.replica.replica
-from basefs.errors import DamagedLog, InvalidEntry, NotFound, StoreError
+from basefs.errors import DamagedLog, InvalidEntry, StoreError
 from basefs.log.content import LARGE_CONTENT, BytesContent, Content, digest_of
 from basefs.log.entries import Action, Entry
 from basefs.log.guard import Guard
@@ -301,33 +301,6 @@ def test_contents_are_encoded_without_the_lock(
     assert len(answers) >= len(names) and all(answers)
     assert [replica.read(name) for name in names] == [b"new f0", b"new f1", b"new f2"]
     replica.close()
-
-
-def test_what_was_asked_for_is_known_anew_when_it_has_changed(
-    tmp_path: pathlib.Path, in_time: Callable[[Callable[[], object]], bool]
-) -> None:
-    """Whoever asks again waits for no batch; and a name that is gone is not kept."""
-    writer, reader, written = make_delivery(tmp_path, 2)
-    reader.apply(written.entries, written.blocks)
-    for name in ("/", "/f0", "/f1"):
-        reader.attributes(path(name))
-    changed = writer.commit(
-        lambda author: [author.write(path("/f0"), b"other"), author.remove(path("/f1"), directory=False)]
-    )
-    reader.apply(changed.entries, changed.blocks)
-    sizes: list[int] = []
-
-    def meanwhile(_: object) -> None:
-        """The lock is held."""
-        assert in_time(lambda: sizes.append(reader.attributes(path("/f0")).size))
-        assert in_time(lambda: reader.attributes(()))
-
-    reader.examine((), meanwhile)
-    assert sizes == [5]
-    with pytest.raises(NotFound):
-        reader.attributes(path("/f1"))
-    writer.close()
-    reader.close()
 
 
 def test_a_content_is_opened_while_a_transaction_is_under_way(
