@@ -673,7 +673,7 @@ TABLES: Mapping[str, Table | Targets | Growth] = {
     ),
     "network": Targets(
         (
-            _change_target("a small change on 30 nodes: 0.2 s", "push", "small change", "seconds", 0.2),
+            _change_target("a small change on 30 nodes: 0.1 s", "push", "small change", "seconds", 0.1),
             _change_target("... x a raw Serf event: 1", "push", "small change", "x serf", 1.0),
             _change_target(
                 "`--no-push`, a small change, x a raw Serf event: 1.2", "gossip", "small change", "x serf", 1.2
