@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import socket
 from pathlib import Path
 
@@ -76,11 +77,14 @@ def permission(home: Home, name: str) -> str:
 def grant_line(home: Home, name: str) -> str:
     """The command that permits this node's key to write, for a node that may grant; `name` is of the filesystem.
 
-    Where the key was granted before, that is the path: nobody is to give a machine more than it ever had.
+    Where the key was granted before, path and name are those: nobody is to give a machine more than it ever had, and a
+    key has one name.
     """
-    had = [one.path for one in ask(home, name, ListKeys(every=True)) if one.own] if name in home.names() else []
-    path = printable(min(had, key=len, default="/"))
-    return f"basefs grant {name}:{path} {socket.gethostname()} {own_key_files(home)[0].public}"
+    rows = ask(home, name, ListKeys(every=True)) if name in home.names() else []
+    had = [(one.path, one.name) for one in rows if one.own]
+    path, key_name = min(had, key=lambda one: len(one[0]), default=("/", socket.gethostname()))
+    line = ("basefs", "grant", f"{name}:{printable(path)}", printable(key_name), str(own_key_files(home)[0].public))
+    return shlex.join(line)
 
 
 def granters(home: Home, name: str) -> str:

@@ -153,7 +153,7 @@ def _print_rows(rows: Sequence[RevisionRow], path: str, recursive: bool, arrival
         for row in rows
     ]
     # Other paths are in it where names below are asked for, or a link names one; a grant is to somebody.
-    if recursive or any(row.path != path or row.source or row.subject for row in rows):
+    if recursive or any(row.path != path or row.source or row.about for row in rows):
         titles.append("PATH")
         for line, row in zip(cells, rows, strict=True):
             line.append(_place(row))
@@ -161,8 +161,8 @@ def _print_rows(rows: Sequence[RevisionRow], path: str, recursive: bool, arrival
 
 
 def _place(row: RevisionRow) -> str:
-    if row.subject is not None:
-        return f"{row.path} for {row.subject}"
+    if row.about is not None:
+        return f"{row.path} for {row.about}"
     return row.path if row.source is None else f"{row.path} from {row.source}"
 
 

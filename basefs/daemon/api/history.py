@@ -213,7 +213,7 @@ def _word(entry: Entry) -> str:
     return EventType.ATTRIBUTES.value if entry.action is Action.MODE else entry.action.name.lower()
 
 
-def _subject(entry: Entry) -> Fingerprint | None:
+def _about(entry: Entry) -> Fingerprint | None:
     """The key that an entry about keys names."""
     if entry.action not in KEY_ACTIONS:
         return None
@@ -241,7 +241,7 @@ def _row(
     path: Path, revision: Revision, arrived: float, source: Path | None, key_names: Mapping[Fingerprint, str]
 ) -> RevisionRow:
     entry, state = revision.entry, revision.state
-    subject = _subject(entry)
+    about = _about(entry)
     return RevisionRow(
         path=to_text(path),
         entry=entry.hash.hex(),
@@ -249,8 +249,8 @@ def _row(
         arrived=arrived,
         action="accept" if revision.accepts else _word(entry),
         source=None if source is None else to_text(source),
-        subject=None if subject is None else entry.name.decode("utf-8", "replace"),
-        subject_fingerprint=None if subject is None else subject.hex(),
+        about=None if about is None else entry.name.decode("utf-8", "replace"),
+        about_fingerprint=None if about is None else about.hex(),
         key=key_names.get(entry.fingerprint),
         fingerprint=entry.fingerprint.hex(),
         kind=None if state is None else state.kind.value,

@@ -128,7 +128,7 @@ class RevisionRow:
         action: of the entry; `attributes` for a change of mode, owner or time, `accept` for a revert that ends a branch
             that had lost.
         source: the path of the entry that a link names.
-        subject, subject_fingerprint: of the key that a grant, revoke or admit is about; the name is its signer's word.
+        about, about_fingerprint: of the key that a grant, revoke or admit is about; the name is its signer's word.
         key, fingerprint: of the key that signed it; the name if it is known.
         kind, size: what the path was after it: file, directory, symlink or absent; `None` if that is unknown, and for
             grants and revokes.
@@ -141,8 +141,8 @@ class RevisionRow:
     arrived: float
     action: str
     source: str | None
-    subject: str | None
-    subject_fingerprint: str | None
+    about: str | None
+    about_fingerprint: str | None
     key: str | None
     fingerprint: str
     kind: str | None
