@@ -26,7 +26,7 @@ def test_nothing(cli: Cli) -> None:
 def test_a_stopped_filesystem(conf: Cli) -> None:
     row = rows(conf)["conf"]
     with conf.replica("conf") as replica:
-        assert (row["identity"], row["entries"]) == (replica.identity.hex(), 3)
+        assert (row["identity"], row["entries"]) == (replica.identity.hex(), 4)
     assert (row["state"], row["mountpoint"], row["damaged"]) == ("stopped", None, 0)
     cells = conf("list").rstrip("\n").split("\t")
     assert cells[:4] == ["conf", "stopped", "-", "3"]
@@ -48,14 +48,14 @@ def test_a_dead_daemon(conf: Cli, node: Node) -> None:
     node.basefs("run", "conf", "-s")
     node.kill("conf")
     row = rows(conf)["conf"]
-    assert (row["state"], row["entries"]) == ("dead", 3)
+    assert (row["state"], row["entries"]) == ("dead", 4)
 
 
 @pytest.mark.fuse
 def test_a_mounted_filesystem(conf: Cli, node: Node) -> None:
     point = node.mount("conf")
     row = rows(conf)["conf"]
-    assert (row["state"], row["mountpoint"], row["entries"]) == ("mounted", str(point), 3)
+    assert (row["state"], row["mountpoint"], row["entries"]) == ("mounted", str(point), 4)
     assert conf("list").split("\t")[1:4] == ["mounted", str(point), "3"]
 
 

@@ -36,7 +36,7 @@ def test_in_a_pipe_and_in_a_file(node: Node, conf: Cli) -> None:
     for _ in range(2):
         assert conf("resources", "conf", "--once", "--log", path) == ""
     rows = list(csv.DictReader(path.read_text().splitlines()))
-    assert len(rows) == 2 and [row["entries"] for row in rows] == ["3", "3"]
+    assert len(rows) == 2 and [row["entries"] for row in rows] == ["4", "4"]
 
 
 def test_a_file_that_cannot_be_written(node: Node, conf: Cli) -> None:
