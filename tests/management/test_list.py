@@ -29,7 +29,7 @@ def test_a_stopped_filesystem(conf: Cli) -> None:
         assert (row["identity"], row["entries"]) == (replica.identity.hex(), 4)
     assert (row["state"], row["mountpoint"], row["damaged"]) == ("stopped", None, 0)
     cells = conf("list").rstrip("\n").split("\t")
-    assert cells[:4] == ["conf", "stopped", "-", "3"]
+    assert cells[:4] == ["conf", "stopped", "-", "4"]
     assert cells[5] == row["identity"]
 
 
@@ -56,7 +56,7 @@ def test_a_mounted_filesystem(conf: Cli, node: Node) -> None:
     point = node.mount("conf")
     row = rows(conf)["conf"]
     assert (row["state"], row["mountpoint"], row["entries"]) == ("mounted", str(point), 4)
-    assert conf("list").split("\t")[1:4] == ["mounted", str(point), "3"]
+    assert conf("list").split("\t")[1:4] == ["mounted", str(point), "4"]
 
 
 def test_a_damaged_filesystem_does_not_hide_the_others(conf: Cli) -> None:
