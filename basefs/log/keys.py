@@ -33,6 +33,11 @@ def fingerprint_of(public: bytes) -> Fingerprint:
     return Fingerprint(sha224(public))
 
 
+def named_key(entry: Entry) -> Fingerprint:
+    """The key that a grant, revoke or admit names."""
+    return Fingerprint(entry.content) if entry.action is Action.REVOKE else fingerprint_of(entry.content)
+
+
 def verify(entry: Entry, public: bytes, root: Entry | None = None) -> None:
     """Check an entry's signature against a raw public key, the keys that it grants or names, and a recovery.
 

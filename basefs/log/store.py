@@ -28,7 +28,7 @@ from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.granted import Granted
 from basefs.log.hashes import ZERO_HASH, BlockHash, EntryHash, Fingerprint, sha224
 from basefs.log.interface import Digest
-from basefs.log.keys import fingerprint_of
+from basefs.log.keys import named_key
 from basefs.log.missing import BlockStore
 from basefs.log.paths import PathRow, Paths
 from basefs.log.placement import NEW_PATH, EntryKind, Placed, place_behind, place_root
@@ -206,10 +206,10 @@ class Store:
         """Whether a key that grants and revokes name, or one that owes its grant to it, has signed a state entry."""
         if any(entry.extensions.recovery is not None for entry in entries):
             return True
-        named = {entry.content if entry.action is Action.REVOKE else fingerprint_of(entry.content) for entry in entries}
+        named = set(map(named_key, entries))
         for placed in self.keys_behind(0):
             if placed.entry.fingerprint in named and placed.entry.action is Action.GRANT:
-                named.add(fingerprint_of(placed.entry.content))
+                named.add(named_key(placed.entry))
         query = f"SELECT 1 FROM entries WHERE kind < 2 AND {_SIGNER} IN ({','.join('?' * len(named))}) LIMIT 1"
         return self._db.execute(query, [*named]).fetchone() is not None
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 
 from basefs.log.entries import Action, Entry
 from basefs.log.hashes import EntryHash, Fingerprint
-from basefs.log.keys import fingerprint_of
+from basefs.log.keys import fingerprint_of, named_key
 from basefs.view.layers import extended
 
 
@@ -305,8 +305,7 @@ def _disputes(entries: Sequence[Entry], revokers: _Revokers) -> dict[Fingerprint
     todo = [(entry, False) for entry in entries if entry.parent not in known]
     while todo:
         entry, is_left = todo.pop()
-        is_revoke = entry.action is Action.REVOKE
-        key = Fingerprint(entry.content) if is_revoke else fingerprint_of(entry.content)
+        key = named_key(entry)
         dispute = disputes.get(key)
         if not is_left:
             todo.append((entry, True))
@@ -318,7 +317,7 @@ def _disputes(entries: Sequence[Entry], revokers: _Revokers) -> dict[Fingerprint
             last = chain[-1] if chain else None
             dispute.above[entry.hash] = last if last is None or last in dispute.bits else dispute.above[last]
             dispute.behind[entry.hash] = 0
-            if is_revoke:
+            if entry.action is Action.REVOKE:
                 bit = revokers.add(entry)
                 dispute.bits[entry.hash] = bit
                 dispute.answers[entry.hash] = 0

@@ -25,7 +25,7 @@ from basefs.daemon.api.versions import find_entry, path_changes, sequence_of
 from basefs.errors import NotFound, UsageError
 from basefs.log.entries import KEY_ACTIONS, Action, Entry
 from basefs.log.hashes import Fingerprint
-from basefs.log.keys import fingerprint_of
+from basefs.log.keys import named_key
 from basefs.path import Path, display, parse, to_text
 from basefs.replica.replica import Replica
 from basefs.view.author import Author
@@ -213,13 +213,6 @@ def _word(entry: Entry) -> str:
     return EventType.ATTRIBUTES.value if entry.action is Action.MODE else entry.action.name.lower()
 
 
-def _about(entry: Entry) -> Fingerprint | None:
-    """The key that an entry about keys names."""
-    if entry.action not in KEY_ACTIONS:
-        return None
-    return Fingerprint(entry.content) if entry.action is Action.REVOKE else fingerprint_of(entry.content)
-
-
 def _command(name: str, path: Path) -> str:
     return shlex.join(("basefs", "revert", f"{name}:{to_text(path)}"))
 
@@ -241,7 +234,7 @@ def _row(
     path: Path, revision: Revision, arrived: float, source: Path | None, key_names: Mapping[Fingerprint, str]
 ) -> RevisionRow:
     entry, state = revision.entry, revision.state
-    about = _about(entry)
+    about = named_key(entry) if entry.action in KEY_ACTIONS else None
     return RevisionRow(
         path=to_text(path),
         entry=entry.hash.hex(),
