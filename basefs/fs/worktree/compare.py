@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 
 from basefs.fs.disk import Disk, Found
+from basefs.fs.worktree.index import below, to_path
 from basefs.fs.worktree.scratch import ScratchNames
 from basefs.view.states import Kind
 
@@ -26,7 +27,9 @@ def kind_of(found: Found | None) -> Kind:
 
 def is_left(disk: Disk, path: bytes, scratch: ScratchNames) -> bool:
     """Whether a directory that was removed elsewhere is only there for what stays on this machine, if for anything."""
-    return all(
-        scratch.is_scratch((name,)) or kind_of(disk.look(b"%b/%b" % (path, name))) is Kind.ABSENT
-        for name in disk.names(path)
-    )
+    return all(stays_here(disk, below(path, name), scratch) for name in disk.names(path))
+
+
+def stays_here(disk: Disk, path: bytes, scratch: ScratchNames) -> bool:
+    """Whether what is at a path never leaves this machine, or is gone."""
+    return scratch.is_scratch(to_path(path)[-1:]) or kind_of(disk.look(path)) is Kind.ABSENT

@@ -48,6 +48,15 @@ def sync(one: Local, other: Local) -> None:
             local.fs.settle()
 
 
+def keep_scratch(one: Local, other: Local, text: str) -> None:
+    """A node removes a directory in which another one has a scratch name."""
+    one.mkdir(text)
+    sync(one, other)
+    other.save(f"{text}/.f.swp", b"scratch")
+    one.remove(text)
+    sync(one, other)
+
+
 class TestWhatComes:
     def test_has_all_that_it_had_where_it_was_made(self, pair: Pair) -> None:
         one, other = pair
@@ -293,11 +302,7 @@ class TestDirectories:
 
     def test_stay_for_what_never_leaves_this_node(self, pair: Pair) -> None:
         one, other = pair
-        one.mkdir("/d")
-        sync(one, other)
-        other.save("/d/.f.swp", b"scratch")
-        one.remove("/d")
-        sync(one, other)
+        keep_scratch(one, other, "/d")
         assert other.listing("/d") == {".f.swp"} and path("/d") not in other.view()
         with other.costs(Action.MKDIR, Action.WRITE):
             other.save("/d/f", b"x")
@@ -342,11 +347,7 @@ class TestDirectories:
 
     def test_go_with_what_stayed_in_them(self, pair: Pair) -> None:
         one, other = pair
-        one.mkdir("/d")
-        sync(one, other)
-        other.save("/d/.f.swp", b"scratch")
-        one.remove("/d")
-        sync(one, other)
+        keep_scratch(one, other, "/d")
         other.remove("/d/.f.swp")
         other.fs.settle()
         assert other.disk() == {}
