@@ -77,7 +77,7 @@ def permission(home: Home, name: str) -> str:
 def grant_line(home: Home, name: str) -> str:
     """The command that permits this node's key to write, for a node that may grant; `name` is of the filesystem.
 
-    Where the key was granted before, path and name are those: nobody is to give a machine more than it ever had, and a
+    A key that was granted before gets the same path and name: nobody is to give a machine more than it ever had, and a
     key has one name.
     """
     rows = ask(home, name, ListKeys(every=True)) if name in home.names() else []
